@@ -1,0 +1,194 @@
+"""The `pip-flower` command."""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from pip_flower.config import Config
+from pip_flower.config_files import Selection, available, load_config
+from pip_flower.files import write_json
+from pip_flower.launcher import FlowerRunner, LaunchError, Simulation, flower_runner
+from pip_flower.methods.registry import entries, options_type
+from pip_flower.reporting.live import LiveProgress
+from pip_flower.reporting.plots import plot_accuracy
+from pip_flower.reporting.results import RunResult
+from pip_flower.reporting.tables import result_table
+from pip_flower.schema import ConfigError
+
+_BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    console = Console(soft_wrap=True)
+    try:
+        return int(options.command(options, console))
+    except ConfigError as error:
+        print(f"pip-flower: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except FileNotFoundError as error:
+        print(f"pip-flower: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except LaunchError as error:
+        print(f"pip-flower: {error}", file=sys.stderr)
+        return _FAILED
+    except KeyboardInterrupt:
+        print("pip-flower: interrupted; the run was stopped", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    selection = _selection(options)
+    with flower_runner() as runner:
+        result = _run_one(runner, selection, options, console)
+    console.print(result_table([result]))
+    console.print(f"results: {result.path}", highlight=False)
+    return 0
+
+
+def _suite(options: argparse.Namespace, console: Console) -> int:
+    base = _selection(options)
+    seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else [base.seed]
+    selections = [
+        dataclasses.replace(base, method=method, seed=seed)
+        for method in options.methods.split(",")
+        for seed in seeds
+    ]
+    for selection in selections:
+        load_config(selection, options_type)
+    with flower_runner() as runner:
+        results = [_run_one(runner, selection, options, console) for selection in selections]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    output = _out_dir(options) / f"{base.experiment}-suite-{stamp}"
+    _report_on(results, output, console)
+    return 0
+
+
+def _report(options: argparse.Namespace, console: Console) -> int:
+    results = [RunResult.read(Path(run)) for run in options.runs]
+    _report_on(results, Path(options.output), console)
+    return 0
+
+
+def _config_show(options: argparse.Namespace, console: Console) -> int:
+    config = load_config(_selection(options), options_type)
+    console.out(yaml.safe_dump(config.as_mapping(), sort_keys=False), end="", highlight=False)
+    return 0
+
+
+def _methods(options: argparse.Namespace, console: Console) -> int:
+    for entry in entries().values():
+        console.out(entry.name if options.names else f"{entry.name:20} {entry.title}")
+    return 0
+
+
+def _run_one(
+    runner: FlowerRunner, selection: Selection, options: argparse.Namespace, console: Console
+) -> RunResult:
+    config = load_config(selection, options_type)
+    out_dir = _out_dir(options)
+    run_config = {
+        "experiment": selection.experiment,
+        "method": selection.method,
+        "dataset": selection.dataset,
+        "overrides": selection.overrides,
+        "out-dir": str(out_dir),
+        "data-dir": selection.data_dir,
+        "seed": selection.seed,
+    }
+    title = f"{config.method.name} (seed {config.seed})"
+    with LiveProgress(console, title, out_dir) as live:
+        runner.run(run_config, _simulation(config), live.update)
+    if live.directory is None:
+        raise LaunchError(f"the run left no directory in {out_dir}")
+    return RunResult.read(live.directory.path)
+
+
+def _simulation(config: Config) -> Simulation:
+    return Simulation(
+        config.federation.clients, config.runtime.client_cpus, config.runtime.client_gpus
+    )
+
+
+def _report_on(results: list[RunResult], output: Path, console: Console) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    picture = output / "accuracy.png"
+    plot_accuracy(results, picture)
+    write_json(
+        output / "results.json",
+        [
+            {"run": run.path.name, "method": run.method, "seed": run.seed, **run.matrix.summary()}
+            for run in results
+        ],
+    )
+    console.print(result_table(results))
+    console.print(f"figures: {output / 'results.json'}", highlight=False)
+    console.print(f"picture: {picture}", highlight=False)
+
+
+def _selection(options: argparse.Namespace) -> Selection:
+    data_dir = str(Path(options.data_dir).expanduser().resolve()) if options.data_dir else ""
+    return Selection(
+        options.experiment,
+        getattr(options, "method", ""),
+        options.dataset,
+        options.overrides,
+        data_dir,
+        options.seed,
+    )
+
+
+def _out_dir(options: argparse.Namespace) -> Path:
+    return Path(options.out_dir).expanduser().resolve()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pip-flower", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    chosen = argparse.ArgumentParser(add_help=False)
+    chosen.add_argument(
+        "--experiment", default="digits", help=f"one of: {', '.join(available('experiment'))}"
+    )
+    chosen.add_argument("--dataset", default="", help="replace the experiment's data set")
+    chosen.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
+    chosen.add_argument("--data-dir", default="", help="where the data is")
+    chosen.add_argument("--seed", type=int, default=-1, help="replace the experiment's seed")
+    one = argparse.ArgumentParser(add_help=False)
+    one.add_argument("--method", default="", help="see `pip-flower methods`")
+    written = argparse.ArgumentParser(add_help=False)
+    written.add_argument("--out-dir", default="runs", help="parent of the run directory")
+
+    run = commands.add_parser("run", parents=[chosen, one, written], help="run one experiment")
+    run.set_defaults(command=_run)
+
+    suite = commands.add_parser("suite", parents=[chosen, written], help="compare methods, seeds")
+    suite.add_argument("--methods", required=True, metavar="A,B", help="methods to compare")
+    suite.add_argument("--seeds", default="", metavar="1,2", help="seeds; default: the file's")
+    suite.set_defaults(command=_suite)
+
+    report = commands.add_parser("report", help="table and picture of finished runs")
+    report.add_argument("runs", nargs="+", metavar="RUN_DIR")
+    report.add_argument("--output", default="report", help="directory for picture and figures")
+    report.set_defaults(command=_report)
+
+    config = commands.add_parser("config", help="the configuration")
+    shown = config.add_subparsers(required=True, metavar="what")
+    show = shown.add_parser("show", parents=[chosen, one], help="check, resolve and print it")
+    show.set_defaults(command=_config_show)
+
+    methods = commands.add_parser("methods", help="list the registered methods")
+    methods.add_argument("--names", action="store_true", help="names only")
+    methods.set_defaults(command=_methods)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

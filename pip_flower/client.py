@@ -1,0 +1,74 @@
+"""The Flower NumPyClient: one client of the federation, usable on its own.
+
+Arrays travel as lists; their names are `method.received(task)` on the way in and `method.returned(task)` on
+the way out (`method.predicting(task + 1)` for `evaluate`).
+"""
+
+import time
+
+import numpy as np
+from flwr.client import NumPyClient
+from flwr.common import Config as FlowerConfig
+from flwr.common import NDArrays, Scalar
+
+from pip_flower.evaluation import evaluate
+from pip_flower.methods.base import ClientJob, Method
+from pip_flower.models.backbone import backbone_loads
+
+
+class FederatedClient(NumPyClient):
+    """Client `partition`: trains a method on the samples that this partition holds."""
+
+    def __init__(self, method: Method, partition: int) -> None:
+        self.method = method
+        self.partition = partition
+        clients = method.bench.config.federation.clients
+        if not 0 <= partition < clients:
+            raise ValueError(f"partition {partition} does not exist: there are {clients} clients")
+
+    def get_properties(self, config: FlowerConfig) -> dict[str, Scalar]:  # noqa: ARG002
+        """Who this client is and what it must have in common with the server."""
+        bench = self.method.bench
+        return {
+            "partition": self.partition,
+            "config": bench.config.digest(),
+            "backbone": bench.backbone.digest,
+        }
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, Scalar]
+    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""
+        began = time.monotonic()
+        task = int(config["task"])
+        arrays = dict(zip(self.method.received(task), parameters, strict=True))
+        samples = self.method.bench.client_samples(task, self.partition, "train")
+        job = ClientJob(int(config["round"]), task, self.partition, arrays, samples)
+        update = self.method.fit(job)
+        metrics: dict[str, Scalar] = {
+            **update.metrics,
+            "backbone_loads": backbone_loads(),
+            "fit_seconds": time.monotonic() - began,
+        }
+        answer = [np.asarray(update.arrays[name]) for name in self.method.returned(task)]
+        return answer, update.samples, metrics
+
+    def evaluate(
+        self, parameters: NDArrays, config: dict[str, Scalar]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Test on this client's own test samples of all tasks up to `config["task"]`.
+
+        The loss is the error rate, which every method has; the metrics count per task.
+        """
+        tasks = int(config["task"]) + 1
+        arrays = dict(zip(self.method.predicting(tasks), parameters, strict=True))
+        tests = [
+            self.method.bench.client_samples(task, self.partition, "test") for task in range(tasks)
+        ]
+        scores = evaluate(self.method, arrays, tests)
+        total = sum(score.total for score in scores)
+        correct = sum(score.correct for score in scores)
+        metrics: dict[str, Scalar] = {}
+        for task, score in enumerate(scores):
+            metrics |= {f"correct.{task}": score.correct, f"total.{task}": score.total}
+        return (1.0 - correct / total if total else 0.0), total, metrics

@@ -1,0 +1,129 @@
+"""The configuration as frozen dataclasses; conf/base.yaml explains every key."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pip_flower.schema import as_mapping, bounded
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The frozen ViT."""
+
+    name: str
+    pretrained: bool
+    weights: str
+    image_size: int = bounded(0)
+
+
+@dataclass(frozen=True)
+class DatasetConfig:
+    """Where images come from and how a training view is made."""
+
+    source: str
+    data_dir: str
+    classes: int = bounded(2)
+    class_order: Literal["label", "seed"]
+    crop_scale: tuple[float, float] = bounded(0, 1, exclusive_minimum=True)
+    crop_ratio: tuple[float, float] = bounded(0, exclusive_minimum=True)
+    flip: bool
+    test_resize: int = bounded(0)
+    test_interpolation: Literal["bilinear", "bicubic"]
+    normalize: Literal["none", "backbone"]
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """How a task's training samples are spread over the clients."""
+
+    scheme: Literal["classes", "iid"]
+    class_fraction: float = bounded(0, 1, exclusive_minimum=True)
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """Who takes part, and how long the server waits for them."""
+
+    clients: int = bounded(1)
+    clients_per_round: int = bounded(1)
+    wait_seconds: float = bounded(0)
+    round_timeout: float = bounded(0, exclusive_minimum=True)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """T tasks in R rounds."""
+
+    tasks: int = bounded(1)
+    rounds: int = bounded(1)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A client's local training."""
+
+    learning_rate: float = bounded(0, exclusive_minimum=True)
+    epochs: int = bounded(1)
+    batch_size: int = bounded(1)
+    clip_norm: float = bounded(0, exclusive_minimum=True)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Where and how accuracy is measured."""
+
+    where: Literal["server", "clients"]
+    batch_size: int = bounded(1)
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """Device and processor use; changes speed, and results only by rounding."""
+
+    device: str
+    precision: Literal["auto", "float32", "bfloat16"]
+    threads: int = bounded(1)
+    client_cpus: int = bounded(1)
+    client_gpus: float = bounded(0)
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """A registered method and its own options (a dataclass that the method defines)."""
+
+    name: str
+    options: Any
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what a run computes."""
+
+    experiment: str
+    seed: int
+    fidelity: Literal["paper", "released"]
+    method: MethodConfig
+    backbone: BackboneConfig
+    dataset: DatasetConfig
+    partition: PartitionConfig
+    federation: FederationConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+    evaluation: EvaluationConfig
+    runtime: RuntimeConfig
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Plain values, in the shape the YAML files have."""
+        plain: dict[str, Any] = as_mapping(self)
+        plain["method"] = {"name": self.method.name, **plain["method"]["options"]}
+        return plain
+
+    def digest(self) -> str:
+        """Identifies the configuration, whatever the machine's paths and speed settings are."""
+        plain = self.as_mapping()
+        plain.pop("runtime")
+        plain["dataset"].pop("data_dir")
+        plain["backbone"].pop("weights")
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

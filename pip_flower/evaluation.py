@@ -1,0 +1,42 @@
+"""Accuracy of the global model on each task seen, with all classes seen as candidates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pip_flower.data.sources import Samples
+from pip_flower.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many of a task's test samples were recognised."""
+
+    correct: int
+    total: int
+
+    @property
+    def accuracy(self) -> float:
+        """In percent; 0 where there is nothing to test."""
+        return 100.0 * self.correct / self.total if self.total else 0.0
+
+
+def evaluate(
+    method: Method, arrays: Mapping[str, NDArray[np.generic]], tests: Sequence[Samples]
+) -> list[Score]:
+    """`tests[i]` are samples of task i; the model has learnt len(tests) tasks."""
+    tasks = len(tests)
+    device = method.bench.device
+    state = {name: torch.tensor(arrays[name], device=device) for name in method.predicting(tasks)}
+    seen = np.array(method.bench.tasks.seen(tasks))
+    scores = []
+    for samples in tests:
+        if not len(samples):
+            scores.append(Score(0, 0))
+            continue
+        columns = method.scores(state, samples, tasks).argmax(dim=1).cpu().numpy()
+        scores.append(Score(int((seen[columns] == samples.labels).sum()), len(samples)))
+    return scores

@@ -1,0 +1,223 @@
+"""Runs the app with `flwr run` in a SuperLink of its own, started and stopped here.
+
+A SuperLink that happens to run already keeps the environment and the working directory it was started
+with, and would execute the client code it finds there. A private one on free ports, with its own home and
+a neutral directory, cannot.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).resolve().parent
+_CONNECTION = "pip-flower"
+_STARTED = re.compile(r"Successfully started run (\d+)")
+_STARTUP_SECONDS = 60
+
+
+class LaunchError(RuntimeError):
+    """Flower could not be started, or the run failed."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How Flower's simulation engine is sized."""
+
+    supernodes: int
+    client_cpus: int
+    client_gpus: float
+
+    def as_options(self) -> str:
+        """For `--federation-config`."""
+        cpus = max(self.client_cpus, os.cpu_count() or 1)
+        return (
+            f"num-supernodes={self.supernodes} client-resources-num-cpus={self.client_cpus} "
+            f"client-resources-num-gpus={self.client_gpus} init-args-num-cpus={cpus}"
+        )
+
+
+def app_directory() -> Path:
+    """The Flower app: the checkout, or the copy inside an installed package."""
+    checkout = _PACKAGE.parent
+    return checkout if (checkout / "server_app.py").is_file() else _PACKAGE / "app"
+
+
+class FlowerRunner:
+    """A private SuperLink in simulation mode; use `flower_runner()`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.log = home / "flower.log"
+        self.environment = _environment(home)
+        self.neutral = home / "cwd"
+        self.neutral.mkdir()
+        self.superlink: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the SuperLink and wait until it answers."""
+        port, control = _free_port(), _free_port()
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
+            f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+        )
+        command = [_program("flower-superlink"), "--insecure", "--simulation"]
+        command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--control-api-address", f"127.0.0.1:{control}"]
+        with (self.home / "superlink.log").open("wb") as log:
+            self.superlink = subprocess.Popen(
+                command,
+                cwd=self.neutral,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _STARTUP_SECONDS
+        while time.monotonic() < deadline and self.superlink.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise LaunchError(f"the SuperLink did not start:\n{self._tail('superlink.log')}")
+
+    def run(
+        self,
+        run_config: Mapping[str, Any],
+        simulation: Simulation,
+        watch: Callable[[int], None],
+        poll_seconds: float = 0.25,
+    ) -> None:
+        """Run the app to its end; `watch(run_id)` is called again and again meanwhile."""
+        settings = self.home / "run-config.toml"
+        settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
+        command = [_program("flwr"), "run", str(app_directory()), _CONNECTION, "--stream"]
+        command += ["--run-config", str(settings), "--federation-config", simulation.as_options()]
+        with self.log.open("wb") as log:
+            flwr = subprocess.Popen(
+                command,
+                cwd=self.neutral,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Ctrl-C must reach us alone: we stop the run before its log stream.
+                start_new_session=True,
+            )
+        run_id: int | None = None
+        try:
+            while flwr.poll() is None:
+                run_id = run_id or self._run_id()
+                if run_id is not None:
+                    watch(run_id)
+                time.sleep(poll_seconds)
+            run_id = run_id or self._run_id()
+            if run_id is None:
+                raise LaunchError(f"flwr run did not start the app:\n{self._tail('flower.log')}")
+            watch(run_id)
+            self._require_completed(run_id)
+        except KeyboardInterrupt:
+            if run_id is not None:
+                self._flwr("stop", str(run_id), _CONNECTION)
+            raise
+        finally:
+            flwr.terminate()
+            flwr.wait()
+
+    def stop(self) -> None:
+        """End the SuperLink and whatever it started."""
+        if self.superlink is None or self.superlink.poll() is not None:
+            return
+        self.superlink.terminate()
+        try:
+            self.superlink.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.superlink.pid, signal.SIGKILL)
+            self.superlink.wait()
+
+    def _require_completed(self, run_id: int) -> None:
+        """`flwr run` exits with 0 even when the app raised; the SuperLink knows better."""
+        for _ in range(60):
+            listed = self._flwr("list", _CONNECTION, "--run-id", str(run_id), "--format", "json")
+            status = re.search(r'"status":\s*"([a-z:]+)"', listed)
+            if status and status[1].startswith("finished"):
+                break
+            time.sleep(1)
+        if not status or status[1] != "finished:completed":
+            state = status[1] if status else "unknown"
+            raise LaunchError(f"the run ended as {state}:\n{self._failure()}")
+
+    def _run_id(self) -> int | None:
+        found = _STARTED.search(self.log.read_text(encoding="utf-8", errors="replace"))
+        return int(found[1]) if found else None
+
+    def _flwr(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [_program("flwr"), *arguments],
+            cwd=self.neutral,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout
+
+    def _failure(self) -> str:
+        """The message of the exception that ended the run, or else the end of the log."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", text, flags=re.MULTILINE)
+        return f"{raised[-1][0]}: {raised[-1][1]}" if raised else self._tail("flower.log")
+
+    def _tail(self, name: str, lines: int = 30) -> str:
+        text = (self.home / name).read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+@contextmanager
+def flower_runner() -> Iterator[FlowerRunner]:
+    """A started runner; everything it started and wrote is gone afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="pip-flower-"))
+    runner = FlowerRunner(home)
+    try:
+        runner.start()
+        yield runner
+    finally:
+        runner.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    programs = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        # The app runs in this very environment; Flower would build a new one for every run.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
+        "PYTHONUNBUFFERED": "1",
+        # Keeps Ray from hiding GPUs of actors that ask for none, and from warning about it.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

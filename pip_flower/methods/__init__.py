@@ -1,0 +1,1 @@
+"""One file per method; `registry` finds them by name."""

@@ -1,0 +1,80 @@
+"""What a method is: the model as named arrays, what a client does with them, how it predicts.
+
+A method keeps no state of a run. The server holds the global arrays; a client gets those that a task needs,
+and answers with those it changed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pip_flower.data.sources import Samples
+from pip_flower.runtime import stream_seed
+from pip_flower.workbench import Workbench
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class ClientJob:
+    """One client's work in one round."""
+
+    round: int
+    task: int
+    partition: int
+    arrays: Arrays
+    samples: Samples
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client gives back: arrays, how many samples they rest on, and figures for the log."""
+
+    arrays: dict[str, NDArray[np.generic]]
+    samples: int
+    metrics: dict[str, float]
+
+
+class Method(ABC):
+    """Base class of all methods; `options` is the dataclass the method was registered with."""
+
+    def __init__(self, bench: Workbench, options: object) -> None:
+        self.bench = bench
+        self.options = options
+
+    @abstractmethod
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+        """On the server, before a task's first round: the arrays that the task adds."""
+
+    @abstractmethod
+    def received(self, task: int) -> tuple[str, ...]:
+        """Names of what a client needs in order to train `task`, in the order they travel."""
+
+    @abstractmethod
+    def returned(self, task: int) -> tuple[str, ...]:
+        """Names of what a client answers with after training `task`, in the order they travel."""
+
+    @abstractmethod
+    def predicting(self, tasks: int) -> tuple[str, ...]:
+        """Names of what prediction needs after `tasks` tasks."""
+
+    @abstractmethod
+    def fit(self, job: ClientJob) -> ClientUpdate:
+        """On a client: train on its own samples."""
+
+    @abstractmethod
+    def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
+        """Scores [n, classes seen], a column for each of `bench.tasks.seen(tasks)`."""
+
+    def seed(self, *names: str | int) -> int:
+        """The seed of a named stream of this run."""
+        return stream_seed(self.bench.config.seed, *names)
+
+
+def pick(arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+    """The named arrays, in the order of `names`."""
+    return {name: arrays[name] for name in names}

@@ -1,0 +1,1 @@
+"""The frozen backbone, the prompts attached to it, and the classifier."""

@@ -1,0 +1,70 @@
+"""L2P: one pool of prompts for all tasks; a sample's best few are inserted as tokens before block 0."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pip_flower.models.backbone import Backbone
+from pip_flower.models.prompted_vit import cls_position, prompted_tokens
+from pip_flower.models.prompts.base import Prompted, PromptStructure, State, cosine, uniform
+from pip_flower.schema import ConfigError, bounded
+
+
+@dataclass(frozen=True)
+class L2POptions:
+    """Size of the pool, length of a prompt, how many a sample gets, weight of the matching loss."""
+
+    structure: Literal["l2p"]
+    pool: int = bounded(1)
+    length: int = bounded(1)
+    top_k: int = bounded(1)
+    matching: float = bounded(0)
+
+
+class L2P(PromptStructure):
+    """`pool.prompt` [pool, length, D] and `pool.key` [pool, D]."""
+
+    def __init__(self, options: L2POptions, backbone: Backbone) -> None:
+        super().__init__(backbone, options.matching)
+        self.options = options
+        if options.top_k > options.pool:
+            raise ConfigError(
+                "method.prompt.top_k",
+                f"{options.top_k} prompts cannot be chosen from a pool of {options.pool}",
+                f"Give at most method.prompt.pool = {options.pool}",
+            )
+
+    def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:  # noqa: ARG002
+        """The pool, before the first task; later tasks add nothing."""
+        if task > 0:
+            return {}
+        o, dim = self.options, self.backbone.dim
+        return {
+            "pool.prompt": uniform((o.pool, o.length, dim), generator),
+            "pool.key": uniform((o.pool, dim), generator),
+        }
+
+    def trained(self, task: int) -> tuple[str, ...]:  # noqa: ARG002
+        """The whole pool, in every task."""
+        return ("pool.prompt", "pool.key")
+
+    def forward(
+        self,
+        state: State,
+        images: Tensor,
+        query: Tensor | None,
+        *,
+        task: int | None,  # noqa: ARG002
+        tasks: int,  # noqa: ARG002
+    ) -> Prompted:
+        """The features are the mean of the inserted tokens after the final norm."""
+        if query is None:
+            raise ValueError("selection by similarity needs the query")
+        best = cosine(query, state["pool.key"]).topk(self.options.top_k, dim=1)
+        similarity = best.values.sum(dim=1).mean()
+        chosen = state["pool.prompt"][best.indices].flatten(1, 2)
+        vit = self.backbone.vit
+        tokens = prompted_tokens(vit, images, insertions={0: chosen + cls_position(vit)})
+        return Prompted(tokens[:, 1 : 1 + chosen.shape[1]].mean(dim=1).float(), similarity)

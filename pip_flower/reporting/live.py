@@ -1,0 +1,73 @@
+"""A run's progress on the terminal: a bar where there is one to draw on, lines elsewhere."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from pip_flower.reporting.progress import describe
+from pip_flower.reporting.run_directory import RunDirectory
+
+
+class LiveProgress:
+    """Follows the run directory that belongs to a Flower run id."""
+
+    def __init__(self, console: Console, title: str, out_dir: Path) -> None:
+        self.console = console
+        self.title = title
+        self.out_dir = out_dir
+        self.directory: RunDirectory | None = None
+        self._last: dict[str, Any] = {}
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "LiveProgress":
+        if self.console.is_terminal:
+            self._bar.start()
+            self._task = self._bar.add_task(f"{self.title}: starting Flower", total=None)
+        else:
+            self.console.print(f"{self.title}: starting Flower")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, run_id: int) -> None:
+        """Read progress.json, if it is there, and show it."""
+        self.directory = self.directory or find_run(self.out_dir, run_id)
+        if self.directory is None or not self.directory.progress.is_file():
+            return
+        progress = json.loads(self.directory.progress.read_text(encoding="utf-8"))
+        if progress == self._last or not progress["round"]:
+            return
+        if self._task is not None:
+            # A client counts for its share of the round, so that long rounds move too.
+            done = progress["rounds_done"]
+            if progress["round"] > done and progress["clients"]:
+                done += progress["clients_done"] / progress["clients"]
+            self._bar.update(
+                self._task,
+                description=f"{self.title}: {describe(progress)}",
+                total=progress["rounds"],
+                completed=done,
+            )
+        elif progress["rounds_done"] != self._last.get("rounds_done"):
+            self.console.print(f"{self.title}: {describe(progress)}", highlight=False)
+        self._last = progress
+
+
+def find_run(out_dir: Path, run_id: int) -> RunDirectory | None:
+    """The directory that the Flower run `run_id` made below `out_dir`."""
+    for path in sorted(out_dir.glob("*/environment.json"), reverse=True):
+        if json.loads(path.read_text(encoding="utf-8"))["flower_run_id"] == run_id:
+            return RunDirectory(path.parent)
+    return None

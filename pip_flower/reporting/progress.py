@@ -1,0 +1,114 @@
+"""Where a run is: as lines in the log, and as a small file that the command line shows live."""
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pip_flower.files import write_json
+from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.schedule import Schedule
+from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
+
+
+class _Position(Observer):
+    """Keeps count; `changed` is called after every event."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.began = time.monotonic()
+        self.round = 0
+        self.rounds_done = 0
+        self.clients_done = 0
+        self.clients = 0
+        self.accuracy: float | None = None
+
+    def changed(self) -> None:
+        """Show the position."""
+
+    def round_started(self, round_: int, task: int, clients: list[int]) -> None:  # noqa: ARG002
+        """A new round."""
+        self.round, self.clients_done, self.clients = round_, 0, len(clients)
+        self.changed()
+
+    def client_replied(self, round_: int, done: int, expected: int) -> None:  # noqa: ARG002
+        """One more client is done."""
+        self.clients_done = done
+        self.changed()
+
+    def round_finished(self, record: RoundRecord) -> None:
+        """The round is merged."""
+        self.rounds_done = record.round
+
+    def task_evaluated(self, record: EvaluationRecord) -> None:
+        """A new accuracy."""
+        self.accuracy = sum(record.accuracies) / len(record.accuracies)
+        self.changed()
+
+    def seconds_left(self) -> float | None:
+        """At the pace so far; unknown before the first round is over."""
+        if not self.rounds_done:
+            return None
+        pace = (time.monotonic() - self.began) / self.rounds_done
+        return pace * (self.schedule.rounds - self.rounds_done)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """What progress.json holds."""
+        return {
+            "task": self.schedule.task_of(max(1, self.round)) + 1,
+            "tasks": self.schedule.tasks,
+            "round": self.round,
+            "rounds": self.schedule.rounds,
+            "rounds_done": self.rounds_done,
+            "clients_done": self.clients_done,
+            "clients": self.clients,
+            "accuracy": self.accuracy,
+            "seconds_left": self.seconds_left(),
+        }
+
+
+class ProgressFile(_Position):
+    """Rewrites progress.json after every event."""
+
+    def __init__(self, directory: RunDirectory, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        self.path = directory.progress
+        self.changed()
+
+    def changed(self) -> None:
+        """Replace the file."""
+        write_json(self.path, self.as_mapping())
+
+    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:  # noqa: ARG002
+        """The last word."""
+        self.changed()
+
+
+class ProgressLines(_Position):
+    """Prints a line per round, for `flwr run --stream`."""
+
+    def round_finished(self, record: RoundRecord) -> None:
+        """One line."""
+        super().round_finished(record)
+        print(describe(self.as_mapping()), flush=True)
+
+    def task_evaluated(self, record: EvaluationRecord) -> None:
+        """One line with every task's accuracy."""
+        super().task_evaluated(record)
+        listed = " ".join(f"{accuracy:.1f}" for accuracy in record.accuracies)
+        print(f"after task {record.task + 1}: {self.accuracy:.1f} % (by task: {listed})", flush=True)
+
+
+def describe(progress: dict[str, Any]) -> str:
+    """One line for a person."""
+    text = (
+        f"task {progress['task']}/{progress['tasks']}  round {progress['round']}/{progress['rounds']}"
+        f"  clients {progress['clients_done']}/{progress['clients']}"
+    )
+    if progress["accuracy"] is not None:
+        text += f"  accuracy {progress['accuracy']:.1f} %"
+    if progress["seconds_left"] is not None:
+        minutes, seconds = divmod(round(progress["seconds_left"]), 60)
+        text += f"  left {minutes}:{seconds:02d}"
+    return text

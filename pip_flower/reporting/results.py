@@ -1,0 +1,55 @@
+"""A finished run read back from its directory."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pip_flower.metrics import AccuracyMatrix
+from pip_flower.reporting.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What tables and plots show of a run."""
+
+    path: Path
+    experiment: str
+    method: str
+    seed: int
+    matrix: AccuracyMatrix
+    bytes_up: float
+    bytes_down: float
+    seconds: float
+    failed: int
+
+    @classmethod
+    def read(cls, path: Path) -> "RunResult":
+        """From a run directory; an error names what is missing."""
+        directory = RunDirectory(path)
+        for needed in (directory.config, directory.metrics, directory.matrix):
+            if not needed.is_file():
+                raise FileNotFoundError(f"{path} is not a finished run: it has no {needed.name}")
+        config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
+        lines = directory.lines()
+        rounds = [line for line in lines if line["kind"] == "round"]
+        return cls(
+            path=path,
+            experiment=config["experiment"],
+            method=config["method"]["name"],
+            seed=config["seed"],
+            matrix=AccuracyMatrix(json.loads(directory.matrix.read_text())["matrix"]),
+            bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
+            bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
+            seconds=sum(line["seconds"] for line in lines),
+            failed=sum(line["failed"] for line in rounds),
+        )
+
+
+def by_method(results: list[RunResult]) -> dict[str, list[RunResult]]:
+    """Results grouped by method, in order of first appearance."""
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result)
+    return groups

@@ -1,0 +1,115 @@
+"""One run, one directory: where each file is, how it is written and read back."""
+
+import json
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pip_flower.config import Config
+from pip_flower.files import write_json, write_text
+from pip_flower.workbench import Workbench
+
+_PACKAGES = ("flwr", "torch", "torchvision", "timm", "numpy", "ray")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths of a run's files."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, revision, device."""
+        return self.path / "environment.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per round and per evaluation."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def matrix(self) -> Path:
+        """The accuracy matrix and what is derived from it."""
+        return self.path / "accuracy.json"
+
+    @property
+    def model(self) -> Path:
+        """The final global arrays."""
+        return self.path / "model.safetensors"
+
+    @property
+    def plot(self) -> Path:
+        """Accuracy after each task."""
+        return self.path / "accuracy.png"
+
+    @property
+    def progress(self) -> Path:
+        """Where the run is now."""
+        return self.path / "progress.json"
+
+    @classmethod
+    def create(cls, parent: Path, config: Config, flower_run: int, bench: Workbench) -> "RunDirectory":
+        """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        name = f"{config.experiment}-{config.method.name}-{config.seed}-{stamp}"
+        parent.mkdir(parents=True, exist_ok=True)
+        directory = cls(_fresh(parent, name))
+        write_text(directory.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
+        write_json(directory.environment, environment(flower_run, bench))
+        return directory
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl."""
+        text = self.metrics.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def environment(flower_run: int, bench: Workbench) -> dict[str, Any]:
+    """What the figures of a run were measured on."""
+    return {
+        "flower_run_id": flower_run,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "revision": _revision(),
+        "device": str(bench.device),
+        "threads": bench.config.runtime.threads,
+        "backbone": bench.backbone.digest,
+        "config": bench.config.digest(),
+    }
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    for suffix in ["", *(f"-{i}" for i in range(2, 1000))]:
+        path = parent / f"{name}{suffix}"
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(parent / name)
+
+
+def _revision() -> str:
+    """The git revision of the sources; empty in a Flower bundle, which has no history."""
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,47 @@
+"""Writes a run's figures as they come: metrics.jsonl, the accuracy matrix, the model, the plot."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from pip_flower.config import Config
+from pip_flower.files import write_bytes, write_json
+from pip_flower.metrics import AccuracyMatrix
+from pip_flower.reporting.plots import plot_accuracy
+from pip_flower.reporting.results import RunResult
+from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
+
+
+class RunLog(Observer):
+    """A line is appended and flushed per event; the other files are replaced as a whole."""
+
+    def __init__(self, directory: RunDirectory, config: Config) -> None:
+        self.directory = directory
+        self.config = config
+        self.matrix = AccuracyMatrix()
+
+    def round_finished(self, record: RoundRecord) -> None:
+        """One line."""
+        self._append({"kind": "round", **asdict(record)})
+
+    def task_evaluated(self, record: EvaluationRecord) -> None:
+        """One line, and the matrix so far."""
+        self._append({"kind": "evaluation", **asdict(record)})
+        self.matrix.add(record.accuracies)
+        write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})
+
+    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        """The final model and the plot."""
+        contiguous = {name: np.ascontiguousarray(value) for name, value in sorted(arrays.items())}
+        metadata = {"config": self.config.digest(), "method": self.config.method.name}
+        write_bytes(self.directory.model, save(contiguous, metadata=metadata))
+        plot_accuracy([RunResult.read(self.directory.path)], self.directory.plot)
+
+    def _append(self, values: dict[str, Any]) -> None:
+        with self.directory.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")

@@ -1,0 +1,1 @@
+"""Server side: a task-aware Flower strategy, and one file per aggregation rule."""

@@ -1,0 +1,80 @@
+"""Which Flower node is which client: node ids are random, partition ids are not."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, Message, MessageType
+from flwr.serverapp import Grid
+
+from pip_flower.config import FederationConfig
+from pip_flower.records import CONFIG, content
+
+
+class FederationError(RuntimeError):
+    """The federation cannot do what the configuration asks for."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Node ids by partition id."""
+
+    nodes: Mapping[int, int]
+
+    def partition_of(self, node: int) -> int:
+        """The partition that a node serves."""
+        return next(partition for partition, known in self.nodes.items() if known == node)
+
+
+def find_clients(
+    grid: Grid, config: FederationConfig, expected: Mapping[str, str], poll_seconds: float = 0.5
+) -> Roster:
+    """Wait until every partition has a node, ask each node once who it is, check what it holds.
+
+    `expected` are properties that all nodes must share, such as the digest of the backbone.
+    """
+    deadline = time.monotonic() + config.wait_seconds
+    asked: set[int] = set()
+    nodes: dict[int, int] = {}
+    while True:
+        new = sorted(set(grid.get_node_ids()) - asked)
+        asked.update(new)
+        for node, properties in _ask(grid, new, config.round_timeout).items():
+            _compare(node, properties, expected)
+            nodes[int(str(properties["partition"]))] = node
+        missing = sorted(set(range(config.clients)) - nodes.keys())
+        if not missing:
+            return Roster({partition: nodes[partition] for partition in range(config.clients)})
+        if time.monotonic() >= deadline:
+            raise FederationError(_too_few(config, len(asked), missing))
+        time.sleep(poll_seconds)
+
+
+def _ask(grid: Grid, nodes: list[int], timeout: float) -> dict[int, ConfigRecord]:
+    if not nodes:
+        return {}
+    questions = [Message(content(config={}), node, MessageType.QUERY) for node in nodes]
+    answers: dict[int, ConfigRecord] = {}
+    for reply in grid.send_and_receive(questions, timeout=timeout):
+        if reply.has_error():
+            raise FederationError(f"a client could not start: {reply.error.reason}")
+        answers[reply.metadata.src_node_id] = reply.content.config_records[CONFIG]
+    return answers
+
+
+def _compare(node: int, properties: ConfigRecord, expected: Mapping[str, str]) -> None:
+    for key, value in expected.items():
+        if properties.get(key) != value:
+            raise FederationError(
+                f"node {node} (partition {properties['partition']}) has another {key} than the "
+                f"server: {properties.get(key)} instead of {value}"
+            )
+
+
+def _too_few(config: FederationConfig, found: int, missing: list[int]) -> str:
+    return (
+        f"{config.clients} clients are configured (federation.clients), but after "
+        f"{config.wait_seconds:g} s only {found} SuperNodes are there; no node serves partition "
+        f"{', '.join(map(str, missing))}. In simulation run:  "
+        f'flwr run . --stream --federation-config "num-supernodes={config.clients}"'
+    )

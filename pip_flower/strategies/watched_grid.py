@@ -1,0 +1,78 @@
+"""A Flower grid that reports each reply as it arrives and counts the bytes of both directions."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from pip_flower.records import content_bytes
+
+
+class WatchedGrid(Grid):
+    """Everything is delegated to the grid inside, except waiting for replies."""
+
+    def __init__(self, inner: Grid, poll_seconds: float = 0.1) -> None:
+        self.inner = inner
+        self.poll_seconds = poll_seconds
+        self.on_reply: Callable[[int, int], None] = lambda done, expected: None
+        self.bytes_down: list[int] = []
+        self.bytes_up: list[int] = []
+
+    def reset_counts(self) -> None:
+        """Forget the bytes counted so far."""
+        self.bytes_down, self.bytes_up = [], []
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send all messages and collect replies until all are there or `timeout` seconds passed."""
+        outgoing = list(messages)
+        self.bytes_down += [content_bytes(message) for message in outgoing]
+        waiting = set(self.inner.push_messages(outgoing))
+        expected = len(waiting)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        replies: list[Message] = []
+        while waiting and (deadline is None or time.monotonic() < deadline):
+            arrived = list(self.inner.pull_messages(waiting))
+            waiting -= {message.metadata.reply_to_message_id for message in arrived}
+            replies += arrived
+            self.bytes_up += [content_bytes(m) for m in arrived if m.has_content()]
+            if arrived:
+                self.on_reply(len(replies), expected)
+            if waiting:
+                time.sleep(self.poll_seconds)
+        return replies
+
+    def set_run(self, run: Any) -> None:
+        """Delegated."""
+        self.inner.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """Delegated."""
+        return self.inner.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Delegated."""
+        return self.inner.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Delegated."""
+        return self.inner.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Delegated."""
+        return self.inner.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Delegated."""
+        return self.inner.pull_messages(message_ids)
