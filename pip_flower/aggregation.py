@@ -1,11 +1,12 @@
 """Averages of named arrays; pure functions, summed in the order given."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = Mapping[str, NDArray[np.floating]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 def weighted_mean(updates: Sequence[Arrays], weights: Sequence[float]) -> dict[str, NDArray[np.float32]]:

@@ -18,7 +18,7 @@ from pip_flower.methods.registry import entries, options_type
 from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
-from pip_flower.reporting.tables import result_table
+from pip_flower.reporting.tables import accuracy_table, summary_table
 from pip_flower.schema import ConfigError
 
 _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
@@ -27,7 +27,7 @@ _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
     options = _parser().parse_args(arguments)
-    console = Console(soft_wrap=True)
+    console = Console()
     try:
         return int(options.command(options, console))
     except ConfigError as error:
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     selection = _selection(options)
     with flower_runner() as runner:
         result = _run_one(runner, selection, options, console)
-    console.print(result_table([result]))
+    console.print(accuracy_table([result]), summary_table([result]))
     console.print(f"results: {result.path}", highlight=False)
     return 0
 
@@ -112,9 +112,7 @@ def _run_one(
 
 
 def _simulation(config: Config) -> Simulation:
-    return Simulation(
-        config.federation.clients, config.runtime.client_cpus, config.runtime.client_gpus
-    )
+    return Simulation(config.federation.clients, config.runtime.client_cpus, config.runtime.client_gpus)
 
 
 def _report_on(results: list[RunResult], output: Path, console: Console) -> None:
@@ -128,7 +126,7 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
             for run in results
         ],
     )
-    console.print(result_table(results))
+    console.print(accuracy_table(results), summary_table(results))
     console.print(f"figures: {output / 'results.json'}", highlight=False)
     console.print(f"picture: {picture}", highlight=False)
 

@@ -35,9 +35,7 @@ class FederatedClient(NumPyClient):
             "backbone": bench.backbone.digest,
         }
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, Scalar]
-    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""
         began = time.monotonic()
         task = int(config["task"])
@@ -62,9 +60,7 @@ class FederatedClient(NumPyClient):
         """
         tasks = int(config["task"]) + 1
         arrays = dict(zip(self.method.predicting(tasks), parameters, strict=True))
-        tests = [
-            self.method.bench.client_samples(task, self.partition, "test") for task in range(tasks)
-        ]
+        tests = [self.method.bench.client_samples(task, self.partition, "test") for task in range(tasks)]
         scores = evaluate(self.method, arrays, tests)
         total = sum(score.total for score in scores)
         correct = sum(score.correct for score in scores)

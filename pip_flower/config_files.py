@@ -111,12 +111,16 @@ def _method(values: Any, method_options: Callable[[str], type], origins: dict[st
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
         raise ConfigError("method.name", "is missing", "Select a method", origins.get("method", ""))
     options = {key: value for key, value in values.items() if key != "name"}
-    built = build(method_options(values["name"]), options, "method", origins)
+    built: object = build(method_options(values["name"]), options, "method", origins)
     return {"name": values["name"], "options": built}
 
 
 def _merge(
-    into: dict[str, Any], new: Mapping[str, Any], origins: dict[str, str], source: str, path: str = ""
+    into: dict[str, Any],
+    new: Mapping[str, Any],
+    origins: dict[str, str],
+    source: str,
+    path: str = "",
 ) -> None:
     for name, value in new.items():
         key = f"{path}.{name}" if path else str(name)

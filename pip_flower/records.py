@@ -1,6 +1,7 @@
 """Named arrays to and from Flower records, and what they weigh on the wire."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,8 +23,8 @@ def from_record(record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
 
 def content(
     arrays: Mapping[str, NDArray[np.generic]] | None = None,
-    config: Mapping[str, int | float | str] | None = None,
-    metrics: Mapping[str, int | float] | None = None,
+    config: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
 ) -> RecordDict:
     """A message's content: one record of each kind that is given."""
     records = RecordDict()

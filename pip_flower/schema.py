@@ -5,6 +5,7 @@ A field's type says what is allowed: ``int``, ``float``, ``bool``, ``str``, ``Li
 ``Literal`` field. ``bounded(...)`` adds limits to a number.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -109,7 +110,12 @@ def _pick(choices: Sequence[Any], value: Any, key: str, origins: Origins) -> Any
     given = value.get(tag) if isinstance(value, Mapping) else None
     if given not in known:
         names = ", ".join(map(str, known))
-        _fail(_join(key, tag), f"{given!r} is not one of the choices", f"Choose from: {names}", origins)
+        _fail(
+            _join(key, tag),
+            f"{given!r} is not one of the choices",
+            f"Choose from: {names}",
+            origins,
+        )
     return known[given]
 
 
@@ -128,10 +134,8 @@ def _scalar(hint: type, value: Any, key: str, origins: Origins) -> Any:
         value = float(value)
     if hint is float and isinstance(value, str):
         # YAML 1.1 reads 1e-3 (no dot) as a string; a person means a number.
-        try:
+        with contextlib.suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         _fail(key, f"{value!r} is not {kinds[hint]}", f"Give {kinds[hint]}", origins)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,18 +85,16 @@ def _npz(config: DatasetConfig) -> ImageData:
             "Give the absolute path of an .npz with x_train, y_train, x_test, y_test",
         )
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise ConfigError(
             "dataset.data_dir", f"{str(path)!r} cannot be read: {error}", "Write the file again"
         ) from None
     for name in ("x_train", "y_train", "x_test", "y_test"):
         if name not in arrays:
             known = ", ".join(sorted(arrays))
-            raise ConfigError(
-                "dataset.data_dir", f"{path.name!r} has no array {name!r}", f"It has: {known}"
-            )
+            raise ConfigError("dataset.data_dir", f"{path.name!r} has no array {name!r}", f"It has: {known}")
     images = np.concatenate([_as_rgb(arrays["x_train"], path), _as_rgb(arrays["x_test"], path)])
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64).reshape(-1)
     names = arrays.get("class_names", np.arange(labels.max(initial=-1) + 1))

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-import pip_flower.torchvision_compat  # noqa: F401  (before torchvision)
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as T
 

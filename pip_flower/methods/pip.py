@@ -5,6 +5,4 @@ from pip_flower.methods.registry import register
 from pip_flower.strategies.prompts import PromptStrategy
 
 for name, title in (("pip-dualprompt", "PIP-DualPrompt"), ("pip-l2p", "PIP-L2P")):
-    register(
-        name, title=title, options=PromptedOptions, method=PromptedMethod, strategy=PromptStrategy
-    )
+    register(name, title=title, options=PromptedOptions, method=PromptedMethod, strategy=PromptStrategy)

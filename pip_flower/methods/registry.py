@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pip_flower import methods
 from pip_flower.methods.base import Method
@@ -11,7 +12,8 @@ from pip_flower.schema import ConfigError
 from pip_flower.strategies.base import TaskStrategy
 from pip_flower.workbench import Workbench
 
-MakeStrategy = Callable[[Method], TaskStrategy]
+# A strategy is made from the method it serves; each takes its own kind of method.
+MakeStrategy = Callable[[Any], TaskStrategy]
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,7 @@ class Entry:
 _entries: dict[str, Entry] = {}
 
 
-def register(
-    name: str, *, title: str, options: type, method: type[Method], strategy: MakeStrategy
-) -> None:
+def register(name: str, *, title: str, options: type, method: type[Method], strategy: MakeStrategy) -> None:
     """Make a method selectable as `method=name`; conf/method/<name>.yaml gives its options."""
     if name in _entries:
         raise ValueError(f"method {name!r} is registered twice")

@@ -20,6 +20,7 @@ class LiveProgress:
         self.out_dir = out_dir
         self.directory: RunDirectory | None = None
         self._last: dict[str, Any] = {}
+        self._last_printed = 0
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -60,7 +61,8 @@ class LiveProgress:
                 total=progress["rounds"],
                 completed=done,
             )
-        elif progress["rounds_done"] != self._last.get("rounds_done"):
+        elif progress["rounds_done"] == progress["round"] != self._last_printed:
+            self._last_printed = progress["round"]
             self.console.print(f"{self.title}: {describe(progress)}", highlight=False)
         self._last = progress
 

@@ -11,13 +11,15 @@ from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.schedule import Schedule
 from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
 
+_PACE_ROUNDS = 5
+
 
 class _Position(Observer):
     """Keeps count; `changed` is called after every event."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.began = time.monotonic()
+        self._finished_at: list[float] = []
         self.round = 0
         self.rounds_done = 0
         self.clients_done = 0
@@ -40,6 +42,8 @@ class _Position(Observer):
     def round_finished(self, record: RoundRecord) -> None:
         """The round is merged."""
         self.rounds_done = record.round
+        self._finished_at.append(time.monotonic())
+        self.changed()
 
     def task_evaluated(self, record: EvaluationRecord) -> None:
         """A new accuracy."""
@@ -47,10 +51,11 @@ class _Position(Observer):
         self.changed()
 
     def seconds_left(self) -> float | None:
-        """At the pace so far; unknown before the first round is over."""
-        if not self.rounds_done:
+        """At the pace of the latest rounds; the first is left out, as it pays for start-up."""
+        latest = self._finished_at[-_PACE_ROUNDS - 1 :]
+        if len(latest) < 2:
             return None
-        pace = (time.monotonic() - self.began) / self.rounds_done
+        pace = (latest[-1] - latest[0]) / (len(latest) - 1)
         return pace * (self.schedule.rounds - self.rounds_done)
 
     def as_mapping(self) -> dict[str, Any]:

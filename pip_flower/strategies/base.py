@@ -23,7 +23,7 @@ from pip_flower.runtime import stream
 from pip_flower.schedule import Schedule
 from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
 from pip_flower.strategies.roster import FederationError, Roster, find_clients
-from pip_flower.strategies.watched_grid import WatchedGrid
+from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
 
 SAMPLES = "num-examples"
 
@@ -83,7 +83,11 @@ class TaskStrategy(Strategy):
         return sorted(int(partition) for partition in drawn)
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid  # noqa: ARG002
+        self,
+        server_round: int,
+        arrays: ArrayRecord,  # noqa: ARG002
+        config: ConfigRecord,  # noqa: ARG002
+        grid: Grid,  # noqa: ARG002
     ) -> list[Message]:
         """Start a task when its first round comes, draw clients and address them."""
         task = self.schedule.task_of(server_round)
@@ -96,9 +100,7 @@ class TaskStrategy(Strategy):
         for observer in self.observers:
             observer.round_started(server_round, task, self._drawn)
         self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
-        return self._messages(
-            MessageType.TRAIN, self._drawn, server_round, task, self.to_send(task)
-        )
+        return self._messages(MessageType.TRAIN, self._drawn, server_round, task, self.to_send(task))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -116,7 +118,11 @@ class TaskStrategy(Strategy):
         return to_record(self.arrays), MetricRecord(dict(record.metrics))
 
     def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid  # noqa: ARG002
+        self,
+        server_round: int,
+        arrays: ArrayRecord,  # noqa: ARG002
+        config: ConfigRecord,  # noqa: ARG002
+        grid: Grid,  # noqa: ARG002
     ) -> list[Message]:
         """After a task, all clients, where evaluation is theirs."""
         if self.config.evaluation.where != "clients" or not self.schedule.ends_task(server_round):
@@ -125,12 +131,10 @@ class TaskStrategy(Strategy):
         task = self.schedule.task_of(server_round)
         needed = pick(self.arrays, self.method.predicting(task + 1))
         everybody = sorted(self._roster.nodes)
-        self._grid.on_reply = lambda done, expected: None
+        self._grid.on_reply = ignore_reply
         return self._messages(MessageType.EVALUATE, everybody, server_round, task, needed)
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Add up what the clients recognised of their own test samples."""
         answers = [reply.content.metric_records[METRICS] for reply in replies if reply.has_content()]
         if not answers:
@@ -198,7 +202,7 @@ class TaskStrategy(Strategy):
         failures: list[str] = []
         for reply in replies:
             if reply.has_error():
-                failures.append(reply.error.reason)
+                failures.append(str(reply.error.reason))
             else:
                 found[self._roster.partition_of(reply.metadata.src_node_id)] = reply
         contributions = []

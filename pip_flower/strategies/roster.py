@@ -66,8 +66,8 @@ def _compare(node: int, properties: ConfigRecord, expected: Mapping[str, str]) -
     for key, value in expected.items():
         if properties.get(key) != value:
             raise FederationError(
-                f"node {node} (partition {properties['partition']}) has another {key} than the "
-                f"server: {properties.get(key)} instead of {value}"
+                f"node {node} (partition {properties['partition']!r}) has another {key} than the "
+                f"server: {properties.get(key)!r} instead of {value!r}"
             )
 
 

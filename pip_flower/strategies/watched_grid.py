@@ -10,13 +10,17 @@ from flwr.serverapp import Grid
 from pip_flower.records import content_bytes
 
 
+def ignore_reply(done: int, expected: int) -> None:
+    """Nobody is interested."""
+
+
 class WatchedGrid(Grid):
     """Everything is delegated to the grid inside, except waiting for replies."""
 
     def __init__(self, inner: Grid, poll_seconds: float = 0.1) -> None:
         self.inner = inner
         self.poll_seconds = poll_seconds
-        self.on_reply: Callable[[int, int], None] = lambda done, expected: None
+        self.on_reply: Callable[[int, int], None] = ignore_reply
         self.bytes_down: list[int] = []
         self.bytes_up: list[int] = []
 
@@ -24,9 +28,7 @@ class WatchedGrid(Grid):
         """Forget the bytes counted so far."""
         self.bytes_down, self.bytes_up = [], []
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> list[Message]:
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send all messages and collect replies until all are there or `timeout` seconds passed."""
         outgoing = list(messages)
         self.bytes_down += [content_bytes(message) for message in outgoing]

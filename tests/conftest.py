@@ -1,0 +1,48 @@
+"""Small real data (scans of digits) and a configuration that trains on it in seconds."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+# Ray warns about its default unless the choice is made.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+SMALL = (
+    "dataset.classes=6 federation.clients=4 federation.clients_per_round=2 federation.wait_seconds=0 "
+    "schedule.tasks=3 schedule.rounds=6 training.epochs=2 training.batch_size=8"
+)
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
+    from pip_flower.config import DatasetConfig
+    from pip_flower.data.sources import load_data
+
+    config = DatasetConfig("digits", "", 10, "label", (1, 1), (1, 1), False, 0, "bilinear", "none")
+    data = load_data(config)
+    arrays: dict[str, Any] = {}
+    for name, samples, count in (("train", data.train, 16), ("test", data.test, 6)):
+        rows = np.concatenate([np.flatnonzero(samples.labels == label)[:count] for label in range(6)])
+        arrays |= {f"x_{name}": samples.images[rows], f"y_{name}": samples.labels[rows]}
+    path = tmp_path_factory.mktemp("data") / "digits6.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture(scope="session")
+def small_run(small_data: Path) -> dict[str, Any]:
+    """Flower's run config for a run of seconds on `small_data`."""
+    return {
+        "experiment": "digits",
+        "method": "",
+        "dataset": "",
+        "overrides": f"dataset.source=npz {SMALL}",
+        "data-dir": str(small_data),
+        "seed": 7,
+        "out-dir": "",
+        "resume": "",
+    }

@@ -1,0 +1,22 @@
+import numpy as np
+
+from pip_flower.config_files import Selection, load_config
+from pip_flower.data.tasks import split_tasks
+from pip_flower.methods.registry import options_type
+
+
+def test_label_order_and_targets() -> None:
+    tasks = split_tasks(load_config(Selection(), options_type))
+    assert tasks.classes == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert tasks.seen(2) == (0, 1, 2, 3)
+    assert tasks.targets(np.array([5, 4, 5]), 2).tolist() == [1, 0, 1]
+    assert tasks.rows(np.array([0, 2, 3, 9]), 1).tolist() == [1, 2]
+
+
+def test_seeded_order_is_a_permutation_that_follows_the_seed() -> None:
+    chosen = [
+        split_tasks(load_config(Selection(overrides="dataset.class_order=seed", seed=s), options_type))
+        for s in (1, 1, 2)
+    ]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert sorted(chosen[0].seen(5)) == list(range(10))

@@ -1,0 +1,55 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from pip_flower.launcher import LaunchError
+from pip_flower.methods.registry import entries
+from pip_flower.reporting.results import RunResult
+from pip_flower.reporting.run_directory import RunDirectory
+from runs import digest, play
+
+from .conftest import timeless
+
+Run = Callable[..., RunDirectory]
+
+
+@pytest.mark.parametrize("method", entries())
+def test_every_method_runs_end_to_end(simulate: Run, method: str) -> None:
+    directory = simulate("schedule.rounds=3 training.epochs=1", method=method)
+    lines = directory.lines()
+    assert [line["round"] for line in lines if line["kind"] == "round"] == [1, 2, 3]
+    assert [len(line["accuracies"]) for line in lines if line["kind"] == "evaluation"] == [1, 2, 3]
+    assert {line["metrics"]["backbone_loads"] for line in lines if line["kind"] == "round"} == {1.0}
+    assert sum(line["failed"] for line in lines if line["kind"] == "round") == 0
+    result = RunResult.read(directory.path)
+    assert (result.method, result.seed) == (method, 7)
+    assert load_file(directory.model)
+    assert directory.plot.read_bytes().startswith(b"\x89PNG")
+    environment = json.loads(directory.environment.read_text())
+    assert environment["packages"]["flwr"] == "1.39.0"
+
+
+def test_results_are_the_same_with_one_actor_or_two_and_without_ray(
+    simulate: Run, small_run: dict[str, Any]
+) -> None:
+    two = simulate(client_cpus=1)
+    one = simulate(client_cpus=2)
+    assert timeless(one) == timeless(two)
+    assert one.model.read_bytes() == two.model.read_bytes()
+    alone = play(small_run)
+    assert digest(alone.final) == digest(load_file(two.model))
+
+
+def test_too_few_supernodes_fail_with_the_command_to_use(simulate: Run) -> None:
+    with pytest.raises(LaunchError) as error:
+        simulate(supernodes=2)
+    assert "finished:failed" in str(error.value)
+    assert 'flwr run . --stream --federation-config "num-supernodes=4"' in str(error.value)
+
+
+def test_a_failing_app_is_a_failed_run(simulate: Run) -> None:
+    with pytest.raises(LaunchError, match="dataset.classes .*3 configured, but the data has 6"):
+        simulate("dataset.classes=3 schedule.tasks=3")

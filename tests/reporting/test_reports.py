@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pip_flower.cli import main
+from pip_flower.reporting.live import LiveProgress, find_run
+from pip_flower.reporting.progress import ProgressFile, ProgressLines
+from pip_flower.reporting.results import RunResult
+from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.reporting.run_log import RunLog
+from pip_flower.reporting.tables import accuracy_table, summary_table
+from pip_flower.strategies.observer import EvaluationRecord, RoundRecord
+from runs import strategy_for
+
+ARRAYS = {"general": np.ones((2, 3), np.float32)}
+
+
+@pytest.fixture
+def finished(small_run: dict[str, Any], tmp_path: Path) -> RunDirectory:
+    """A run directory as the server writes it, from made-up rounds."""
+    strategy = strategy_for(small_run)
+    directory = RunDirectory.create(tmp_path, strategy.config, 42, strategy.method.bench)
+    observers = [
+        RunLog(directory, strategy.config),
+        ProgressFile(directory, strategy.schedule),
+        ProgressLines(strategy.schedule),
+    ]
+    for observer in observers:
+        for round_ in range(1, 7):
+            task = strategy.schedule.task_of(round_)
+            observer.round_started(round_, task, [0, 3])
+            observer.client_replied(round_, 1, 2)
+            observer.client_replied(round_, 2, 2)
+            observer.round_finished(RoundRecord(round_, task, [0, 3], 0, 50, {"x": 1.0}, 3e4, 2e4, 1.5))
+            if strategy.schedule.ends_task(round_):
+                accuracies = [90.0 - 10 * task] * (task + 1)
+                observer.task_evaluated(EvaluationRecord(round_, task, accuracies, [9] * (task + 1), 0.5))
+        observer.run_finished(dict(ARRAYS))
+    return directory
+
+
+def test_a_run_can_be_read_back(finished: RunDirectory) -> None:
+    assert finished.path.name.startswith("digits-pip-dualprompt-7-")
+    result = RunResult.read(finished.path)
+    assert result.matrix.after_task() == [90.0, 80.0, 70.0]
+    assert (result.bytes_up, result.bytes_down) == (2e4, 3e4)
+    assert result.seconds == pytest.approx(6 * 1.5 + 3 * 0.5)
+    summary = json.loads(finished.matrix.read_text())
+    assert summary["forgetting"] == pytest.approx((10 + 15) / 2)
+    assert not list(finished.path.glob(".*")), "temporary files are gone"
+
+
+def test_progress_lines_tell_task_round_clients_accuracy_and_time(
+    finished: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = json.loads(finished.progress.read_text())
+    assert progress["rounds_done"] == 6
+    assert progress["accuracy"] == 70.0
+    assert progress["seconds_left"] == 0.0
+
+
+def test_the_live_view_follows_the_run_with_its_id(finished: RunDirectory, tmp_path: Path) -> None:
+    assert find_run(tmp_path, 41) is None
+    console = Console(record=True, width=120, force_terminal=False)
+    with LiveProgress(console, "pip-dualprompt", tmp_path) as live:
+        live.update(41)
+        assert live.directory is None
+        live.update(42)
+    assert live.directory == finished
+    assert "task 3/3  round 6/6  clients 2/2  accuracy 70.0 %" in console.export_text()
+
+
+def test_tables_fit_80_columns(finished: RunDirectory) -> None:
+    results = [RunResult.read(finished.path)]
+    console = Console(record=True, width=80)
+    console.print(accuracy_table(results), summary_table(results))
+    text = console.export_text()
+    assert "pip-dualprompt" in text
+    assert "…" not in text
+    for figure in ("90.0", "80.0", "70.0", "20.0", "30.0", "12.5"):
+        assert figure in text
+
+
+def test_report_writes_a_picture_and_figures(
+    finished: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "report"
+    assert main(["report", str(finished.path), "--output", str(output)]) == 0
+    assert "picture:" in capsys.readouterr().out
+    assert (output / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((output / "results.json").read_text())[0]["average"] == 80.0

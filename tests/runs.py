@@ -1,0 +1,54 @@
+"""A whole run inside the test process."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from local_grid import LocalGrid
+from pip_flower.config_files import Selection, load_config
+from pip_flower.methods.registry import make_method, make_strategy, options_type
+from pip_flower.strategies.base import TaskStrategy
+from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
+from pip_flower.workbench import shared_workbench
+
+
+@dataclass
+class Notes(Observer):
+    """Keeps what a strategy tells."""
+
+    rounds: list[RoundRecord] = field(default_factory=list)
+    evaluations: list[EvaluationRecord] = field(default_factory=list)
+    replies: list[tuple[int, int, int]] = field(default_factory=list)
+    final: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+
+    def client_replied(self, round_: int, done: int, expected: int) -> None:
+        self.replies.append((round_, done, expected))
+
+    def round_finished(self, record: RoundRecord) -> None:
+        self.rounds.append(record)
+
+    def task_evaluated(self, record: EvaluationRecord) -> None:
+        self.evaluations.append(record)
+
+    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        self.final = dict(arrays)
+
+
+def strategy_for(run_config: dict[str, Any]) -> TaskStrategy:
+    config = load_config(Selection.from_run_config(run_config), options_type)
+    return make_strategy(make_method(shared_workbench(config)))
+
+
+def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:
+    """All rounds on an in-process grid."""
+    strategy = strategy_for(run_config)
+    notes = Notes()
+    strategy.observers = [notes]
+    strategy.run(grid or LocalGrid(strategy.config.federation.clients, run_config))
+    return notes
+
+
+def digest(arrays: dict[str, NDArray[np.generic]]) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in arrays.items()}

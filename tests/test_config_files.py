@@ -1,0 +1,105 @@
+import pytest
+import yaml
+
+from pip_flower.config_files import Selection, available, conf_directory, load_config, parse_overrides
+from pip_flower.methods.registry import entries, options_type
+from pip_flower.schema import ConfigError
+
+
+def load(**chosen: object) -> object:
+    return load_config(Selection(**chosen), options_type)  # type: ignore[arg-type]
+
+
+def test_later_sources_win() -> None:
+    assert load().federation.clients == 10  # conf/federation/small.yaml over base.yaml
+    assert load().schedule.tasks == 5  # the experiment over base.yaml
+    assert load(overrides="federation.clients=12").federation.clients == 12
+    assert load(overrides="seed=1", seed=3).seed == 3
+
+
+def test_every_method_has_a_file_and_every_file_a_method() -> None:
+    assert set(available("method")) == set(entries())
+
+
+@pytest.mark.parametrize("experiment", available("experiment"))
+@pytest.mark.parametrize("method", available("method"))
+def test_every_experiment_and_method_composes(experiment: str, method: str) -> None:
+    config = load(experiment=experiment, method=method)
+    assert config.method.name == method
+
+
+def test_base_lists_every_key_there_is() -> None:
+    base = yaml.safe_load((conf_directory() / "base.yaml").read_text())
+    resolved = load().as_mapping()
+    resolved.pop("method")
+    resolved.pop("experiment")
+    assert _keys(base) == _keys(resolved)
+
+
+def test_every_key_of_base_has_a_comment() -> None:
+    for line in (conf_directory() / "base.yaml").read_text().splitlines():
+        if ":" in line and not line.startswith("#") and not line.rstrip().endswith(":"):
+            assert "#" in line or "batch_size" in line, line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            "training.learning_rat=1",
+            "training.learning_rat (set in overrides): unknown key with value 1. Did you mean",
+        ),
+        ("training.learning_rate=fast", "training.learning_rate (set in overrides): 'fast' is not a number"),
+        ("training.epochs=0", "training.epochs (set in overrides): 0 is too small. Give 1 or more"),
+        ("training.epochs=1.5", "training.epochs (set in overrides): 1.5 is not a whole number"),
+        (
+            "federation.clients_per_round=11",
+            "11 clients cannot be drawn from 10. Give at most federation.clients = 10",
+        ),
+        (
+            "federation.clients=3",
+            "federation.clients_per_round (set in conf/federation/small.yaml): 4 clients",
+        ),
+        ("schedule.rounds=21", "21 rounds do not divide into 5 tasks. Give a multiple of schedule.tasks = 5"),
+        ("schedule.tasks=4", "schedule.tasks (set in overrides): 4 tasks do not divide the 10 classes"),
+        (
+            "fidelity=exact",
+            "fidelity (set in overrides): 'exact' is not one of the choices. Choose from: paper",
+        ),
+        ("method.prompt.structure=coda", "method.prompt.structure (set in overrides): 'coda' is not one of"),
+        ("method.name=pip-duelprompt", "'pip-duelprompt' is not known. Choose from: "),
+        ("dataset.crop_scale=[0.9,0.1]", "dataset.crop_scale (set in overrides): 0.9 is above 0.1"),
+        ("backbone.weights=vit.pth", "'vit.pth' is a relative path"),
+        ("federation=10", "federation (set in overrides): expected a section with keys, got 10"),
+        ("epochs", "overrides: 'epochs' is not key=value"),
+        ('seed="1', "No closing quotation"),
+        ("seed=[1", "seed (set in overrides): '[1' is not valid YAML"),
+    ],
+)
+def test_bad_configurations_get_an_error_that_helps(overrides: str, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(overrides=overrides)
+    assert told in str(error.value)
+
+
+def test_unknown_files_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"there is no conf/experiment/none\.yaml. Choose from: .*digits"):
+        load(experiment="none")
+    with pytest.raises(ConfigError, match=r"there is no conf/method/none\.yaml"):
+        load(method="none")
+
+
+def test_overrides_are_yaml_values() -> None:
+    parsed = parse_overrides("a.b=1 a.c=[1,2] d='x y' e=")
+    assert parsed == {"a": {"b": 1, "c": [1, 2]}, "d": "x y", "e": ""}
+
+
+def test_the_digest_ignores_paths_and_speed() -> None:
+    config = load()
+    assert load(overrides="runtime.threads=2", data_dir="/somewhere").digest() == config.digest()
+    assert load(seed=1).digest() != config.digest()
+    assert load(overrides="method.prompt.matching=0.5").digest() != config.digest()
+
+
+def _keys(values: object) -> object:
+    return {k: _keys(v) for k, v in values.items()} if isinstance(values, dict) else None
