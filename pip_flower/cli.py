@@ -11,7 +11,13 @@ import yaml
 from rich.console import Console
 
 from pip_flower.config import Config
-from pip_flower.config_files import Selection, available, load_config
+from pip_flower.config_files import (
+    Selection,
+    absolute_paths,
+    available,
+    load_config,
+    parse_overrides,
+)
 from pip_flower.files import write_json
 from pip_flower.launcher import FlowerRunner, LaunchError, Simulation, flower_runner
 from pip_flower.methods.registry import entries, options_type
@@ -137,10 +143,15 @@ def _selection(options: argparse.Namespace) -> Selection:
         options.experiment,
         getattr(options, "method", ""),
         options.dataset,
-        options.overrides,
+        _with_absolute_paths(options.overrides),
         data_dir,
         options.seed,
     )
+
+
+def _with_absolute_paths(overrides: str) -> str:
+    parse_overrides(overrides)
+    return absolute_paths(overrides, Path.cwd())
 
 
 def _out_dir(options: argparse.Namespace) -> Path:

@@ -17,6 +17,7 @@ from pip_flower.schema import ConfigError, build, origin_of
 
 _PACKAGE = Path(__file__).resolve().parent
 _GROUPS = ("dataset", "federation", "method")
+_PATH_KEYS = ("dataset.data_dir", "backbone.weights")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,17 @@ def parse_overrides(text: str) -> dict[str, Any]:
                 raise ConfigError(key, f"{section!r} is a value", "Give one of the two", "overrides")
         place[last] = value
     return nested
+
+
+def absolute_paths(overrides: str, base: Path) -> str:
+    """Overrides whose paths no longer depend on the working directory; the rest as it was."""
+    words = []
+    for word in shlex.split(overrides):
+        key, equals, value = word.partition("=")
+        if key in _PATH_KEYS and value:
+            value = str((base / Path(value).expanduser()).resolve())
+        words.append(shlex.quote(f"{key}{equals}{value}"))
+    return " ".join(words)
 
 
 def available(group: str) -> list[str]:
@@ -191,10 +203,9 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
         low, high = getattr(dataset, key)
         if low > high:
             fail(f"dataset.{key}", f"{low} is above {high}", "Give [low, high]")
-    for key, path in (
-        ("dataset.data_dir", dataset.data_dir),
-        ("backbone.weights", config.backbone.weights),
-    ):
+    for key in _PATH_KEYS:
+        section, name = key.split(".")
+        path = getattr(getattr(config, section), name)
         if path and not Path(path).expanduser().is_absolute():
             fail(
                 key,

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pip_flower.reporting.run_directory import REVISION_VARIABLE, source_revision
+
 _PACKAGE = Path(__file__).resolve().parent
 _CONNECTION = "pip-flower"
 _STARTED = re.compile(r"Successfully started run (\d+)")
@@ -48,10 +50,17 @@ class Simulation:
         )
 
 
-def app_directory() -> Path:
-    """The Flower app: the checkout, or the copy inside an installed package."""
+def app_directory(scratch: Path) -> Path:
+    """The Flower app: the checkout itself, or one put together in `scratch` from an installed package."""
     checkout = _PACKAGE.parent
-    return checkout if (checkout / "server_app.py").is_file() else _PACKAGE / "app"
+    if (checkout / "server_app.py").is_file():
+        return checkout
+    assembled = scratch / "app"
+    if not assembled.exists():
+        shutil.copytree(_PACKAGE / "app", assembled)
+        ignored = shutil.ignore_patterns("app", "__pycache__")
+        shutil.copytree(_PACKAGE, assembled / _PACKAGE.name, ignore=ignored)
+    return assembled
 
 
 class FlowerRunner:
@@ -103,7 +112,7 @@ class FlowerRunner:
         """Run the app to its end; `watch(run_id)` is called again and again meanwhile."""
         settings = self.home / "run-config.toml"
         settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
-        command = [_program("flwr"), "run", str(app_directory()), _CONNECTION, "--stream"]
+        command = [_program("flwr"), "run", str(app_directory(self.home)), _CONNECTION, "--stream"]
         command += ["--run-config", str(settings), "--federation-config", simulation.as_options()]
         with self.log.open("wb") as log:
             flwr = subprocess.Popen(
@@ -208,6 +217,8 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
         "PYTHONUNBUFFERED": "1",
+        # The app runs from a bundle, which has no history to ask.
+        REVISION_VARIABLE: source_revision(),
         # Keeps Ray from hiding GPUs of actors that ask for none, and from warning about it.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

@@ -1,8 +1,8 @@
 """Plain mappings to frozen dataclasses, with errors a person can act on.
 
 A field's type says what is allowed: ``int``, ``float``, ``bool``, ``str``, ``Literal[...]``,
-``tuple[X, ...]``, ``tuple[X, Y]``, a nested dataclass, or a union of dataclasses told apart by their
-``Literal`` field. ``bounded(...)`` adds limits to a number.
+``tuple[X, ...]``, ``tuple[X, Y]``, a nested dataclass, or a union of dataclasses told apart by a
+``Literal`` of one value. ``bounded(...)`` adds limits to a number.
 """
 
 import contextlib
@@ -99,14 +99,14 @@ def _value(hint: Any, value: Any, key: str, origins: Origins) -> Any:
 
 
 def _pick(choices: Sequence[Any], value: Any, key: str, origins: Origins) -> Any:
-    """The member of a union of dataclasses whose Literal field has the value given."""
+    """The member of a union of dataclasses whose tag, a Literal of one value, is the one given."""
     known: dict[Any, Any] = {}
     tag = ""
     for choice in choices:
         for name, hint in typing.get_type_hints(choice).items():
-            if typing.get_origin(hint) is typing.Literal:
+            if typing.get_origin(hint) is typing.Literal and len(typing.get_args(hint)) == 1:
                 tag = name
-                known |= dict.fromkeys(typing.get_args(hint), choice)
+                known[typing.get_args(hint)[0]] = choice
     given = value.get(tag) if isinstance(value, Mapping) else None
     if given not in known:
         names = ", ".join(map(str, known))

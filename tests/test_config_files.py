@@ -1,7 +1,16 @@
+from pathlib import Path
+
 import pytest
 import yaml
 
-from pip_flower.config_files import Selection, available, conf_directory, load_config, parse_overrides
+from pip_flower.config_files import (
+    Selection,
+    absolute_paths,
+    available,
+    conf_directory,
+    load_config,
+    parse_overrides,
+)
 from pip_flower.methods.registry import entries, options_type
 from pip_flower.schema import ConfigError
 
@@ -103,3 +112,15 @@ def test_the_digest_ignores_paths_and_speed() -> None:
 
 def _keys(values: object) -> object:
     return {k: _keys(v) for k, v in values.items()} if isinstance(values, dict) else None
+
+
+def test_relative_paths_of_overrides_can_be_made_absolute(tmp_path: Path) -> None:
+    text = absolute_paths(
+        "backbone.weights='my vit.pth' dataset.data_dir=/data training.epochs=2 a=[1,2]", tmp_path
+    )
+    assert parse_overrides(text) == {
+        "backbone": {"weights": str(tmp_path / "my vit.pth")},
+        "dataset": {"data_dir": "/data"},
+        "training": {"epochs": 2},
+        "a": [1, 2],
+    }

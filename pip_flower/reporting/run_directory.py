@@ -1,6 +1,7 @@
 """One run, one directory: where each file is, how it is written and read back."""
 
 import json
+import os
 import platform
 import subprocess
 import time
@@ -15,6 +16,8 @@ from pip_flower.config import Config
 from pip_flower.files import write_json, write_text
 from pip_flower.workbench import Workbench
 
+# `pip-flower run` tells the revision to the app, which runs from a bundle without history.
+REVISION_VARIABLE = "PIP_FLOWER_REVISION"
 _PACKAGES = ("flwr", "torch", "torchvision", "timm", "numpy", "ray")
 
 
@@ -84,7 +87,7 @@ def environment(flower_run: int, bench: Workbench) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
-        "revision": _revision(),
+        "revision": os.environ.get(REVISION_VARIABLE) or source_revision(),
         "device": str(bench.device),
         "threads": bench.config.runtime.threads,
         "backbone": bench.backbone.digest,
@@ -103,13 +106,14 @@ def _fresh(parent: Path, name: str) -> Path:
     raise FileExistsError(parent / name)
 
 
-def _revision() -> str:
-    """The git revision of the sources; empty in a Flower bundle, which has no history."""
-    here = Path(__file__).resolve().parent
+def source_revision() -> str:
+    """The git revision of the sources; empty where they are no checkout (a wheel, a Flower bundle)."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "describe", "--always", "--dirty"]
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
-        )
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     except OSError:
         return ""
     return done.stdout.strip()

@@ -87,4 +87,4 @@ print(method.bench.backbone.dim, len(method.bench.data.train))
         [sys.executable, "-I", "-c", script, str(unpacked)], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["96", "1434"]
+    assert done.stdout.split() == ["96", "1433"]
