@@ -55,6 +55,13 @@ class TaskStrategy(Strategy):
     def merge(self, task: int, contributions: list[Contribution]) -> None:
         """Merge the answers of a round, sorted by partition, into `self.arrays`."""
 
+    def addressed(self, drawn: list[int]) -> list[int]:
+        """Those of the drawn clients that this round needs; by default all of them."""
+        return drawn
+
+    def end_task(self, task: int) -> None:
+        """After a task's last round, before it is evaluated: whatever the server does on its own."""
+
     def to_send(self, task: int) -> dict[str, NDArray[np.generic]]:
         """What a client gets in order to train `task`."""
         return pick(self.arrays, self.method.received(task))
@@ -95,7 +102,7 @@ class TaskStrategy(Strategy):
             self.arrays |= self.method.start_task(task, self.arrays)
             self._participations = {}
         self._round_began = time.monotonic()
-        self._drawn = self.draw_clients(server_round)
+        self._drawn = self.addressed(self.draw_clients(server_round))
         self._grid.reset_counts()
         for observer in self.observers:
             observer.round_started(server_round, task, self._drawn)
@@ -108,10 +115,13 @@ class TaskStrategy(Strategy):
         """Merge the answers in partition order, whatever the order they came in."""
         task = self.schedule.task_of(server_round)
         contributions, failures = self._contributions(replies)
-        if not contributions:
+        if self._drawn and not contributions:
             reasons = "; ".join(failures) or "nobody answered in time"
             raise FederationError(f"round {server_round}: no client finished ({reasons})")
-        self.merge(task, contributions)
+        if contributions:
+            self.merge(task, contributions)
+        if self.schedule.ends_task(server_round):
+            self.end_task(task)
         record = self._record(server_round, task, contributions)
         for observer in self.observers:
             observer.round_finished(record)
@@ -220,7 +230,7 @@ class TaskStrategy(Strategy):
 
     def _record(self, round_: int, task: int, contributions: list[Contribution]) -> RoundRecord:
         figures = [contribution.update.metrics for contribution in contributions]
-        names = sorted(figures[0])
+        names = sorted(figures[0]) if figures else []
         return RoundRecord(
             round=round_,
             task=task,
@@ -228,7 +238,11 @@ class TaskStrategy(Strategy):
             failed=len(self._drawn) - len(contributions),
             samples=sum(contribution.update.samples for contribution in contributions),
             metrics={name: sum(f[name] for f in figures) / len(figures) for name in names},
-            bytes_down=float(np.mean(self._grid.bytes_down)),
-            bytes_up=float(np.mean(self._grid.bytes_up)),
+            bytes_down=_mean(self._grid.bytes_down),
+            bytes_up=_mean(self._grid.bytes_up),
             seconds=time.monotonic() - self._round_began,
         )
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,121 @@
+"""RanPAC: random projection of frozen features, ridge regression from summed second moments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pip_flower.data.sources import Samples
+from pip_flower.methods.base import Arrays, ClientJob
+from pip_flower.methods.registry import register
+from pip_flower.methods.statistics import Floats, StatisticsMethod
+from pip_flower.runtime import once_per_process, stream
+from pip_flower.schema import bounded
+from pip_flower.strategies.statistics import StatisticsStrategy
+
+_RIDGES = 10.0 ** np.arange(-8, 9)
+_PARTS = ("fit", "held")
+
+
+@dataclass(frozen=True)
+class RanPACOptions:
+    """M random features; the fraction of samples that chooses the ridge."""
+
+    features: int = bounded(1)
+    held_out: float = bounded(0, 0.9, exclusive_minimum=True)
+
+
+class RanPAC(StatisticsMethod):
+    """`gram.part` [M, M] and `cross.part.t` [M, classes] and `count.part` [1] of two disjoint parts of
+    the samples, one to fit and one to choose the ridge; `head` [M, classes seen] from the server."""
+
+    options: RanPACOptions
+
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
+        """Empty sums; second moments run on over all tasks."""
+        size = self.options.features
+        classes = len(self.bench.tasks.classes[task])
+        added: dict[str, NDArray[np.generic]] = {}
+        for part in _PARTS:
+            added[f"cross.{part}.{task}"] = np.zeros((size, classes))
+            if task == 0:
+                added |= {f"gram.{part}": np.zeros((size, size)), f"count.{part}": np.zeros(1)}
+        return added
+
+    def returned(self, task: int) -> tuple[str, ...]:
+        """Second moments, products with the labels, and counts, of both parts."""
+        return tuple(
+            name for part in _PARTS for name in (f"gram.{part}", f"cross.{part}.{task}", f"count.{part}")
+        )
+
+    def predicting(self, tasks: int) -> tuple[str, ...]:  # noqa: ARG002
+        """The solved head."""
+        return ("head",)
+
+    def summed(self, job: ClientJob) -> dict[str, NDArray[np.generic]]:
+        """H'H, H'Y and the count of each part; a sample's part depends on its id alone."""
+        projected = self.projected(job.samples)
+        labels = self.one_hot(job.samples.labels, job.task)
+        seed = self.bench.config.seed
+        drawn = np.array([stream(seed, "held-out", int(id_)).random() for id_ in job.samples.ids])
+        sums: dict[str, NDArray[np.generic]] = {}
+        for part, chosen in zip(
+            _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
+        ):
+            rows = projected[chosen]
+            sums[f"gram.{part}"] = rows.T @ rows
+            sums[f"cross.{part}.{job.task}"] = rows.T @ labels[chosen]
+            sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
+        return sums
+
+    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+        """(G + ridge I)^-1 Q with the ridge of least squared error on the held-out part."""
+        gram = {part: np.asarray(arrays[f"gram.{part}"]) for part in _PARTS}
+        cross = {
+            part: np.concatenate([arrays[f"cross.{part}.{task}"] for task in range(tasks)], axis=1)
+            for part in _PARTS
+        }
+        ridge = best_ridge(gram["fit"], cross["fit"], gram["held"], cross["held"])
+        total = gram["fit"] + gram["held"] + ridge * np.eye(self.options.features)
+        return {"head": np.linalg.solve(total, cross["fit"] + cross["held"]), "ridge": np.array([ridge])}
+
+    def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:  # noqa: ARG002
+        """Regression outputs."""
+        return torch.from_numpy(self.projected(samples)).to(arrays["head"].device) @ arrays["head"]
+
+    def projected(self, samples: Samples) -> Floats:
+        """h = relu(z W) with W ~ N(0, 1) from the run's seed: the same on every node."""
+        return np.maximum(self.features(samples) @ self._projection(), 0.0)
+
+    def _projection(self) -> Floats:
+        shape = (self.bench.backbone.dim, self.options.features)
+        seed = self.bench.config.seed
+        key = ("ranpac-projection", seed, shape)
+        return once_per_process(key, lambda: stream(seed, "projection").standard_normal(shape))
+
+
+def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Floats) -> float:
+    """The ridge whose solution of the fitted part has the least squared error on the held-out part.
+
+    |H W - Y|^2 = tr(W' G W) - 2 tr(W' Q) + |Y|^2 needs only the sums; one eigendecomposition of the
+    fitted G serves all ridges.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    rotated = vectors.T @ cross
+    errors = []
+    for ridge in _RIDGES:
+        head = vectors @ (rotated / (np.maximum(values, 0.0) + ridge)[:, None])
+        errors.append(np.sum(head * (held_gram @ head)) - 2 * np.sum(head * held_cross))
+    return float(_RIDGES[int(np.argmin(errors))])
+
+
+register(
+    "ranpac",
+    title="RanPAC: ridge regression on random features",
+    options=RanPACOptions,
+    method=RanPAC,
+    strategy=StatisticsStrategy,
+)

@@ -1,0 +1,51 @@
+"""Methods without gradients: clients report sums over frozen features, the server solves.
+
+Sums do not care how samples are spread over clients, so the classifier is that of the pooled data.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pip_flower.data.sources import Samples
+from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
+
+Floats = NDArray[np.float64]
+
+
+class StatisticsMethod(Method):
+    """Base of `ncm` and `ranpac`; features are q(x) of the frozen ViT in float64."""
+
+    @abstractmethod
+    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+        """On the server, after a task: the classifier that the sums of the first `tasks` tasks give."""
+
+    @abstractmethod
+    def summed(self, job: ClientJob) -> dict[str, NDArray[np.generic]]:
+        """The sums over one client's samples, under the names of `returned`."""
+
+    def received(self, task: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Nothing: the frozen features do not depend on what others found."""
+        return ()
+
+    def fit(self, job: ClientJob) -> ClientUpdate:
+        """The sums over the client's samples."""
+        return ClientUpdate(self.summed(job), len(job.samples), {})
+
+    def features(self, samples: Samples) -> Floats:
+        """Frozen features [n, D]."""
+        found: Floats = self.bench.queries(samples).cpu().numpy().astype(np.float64)
+        return found
+
+    def one_hot(self, labels: NDArray[np.int64], task: int) -> Floats:
+        """Labels of `task` [n] -> [n, classes of the task]."""
+        return np.eye(len(self.bench.tasks.classes[task]))[self.bench.tasks.targets(labels, task)]
+
+
+def as_tensor(arrays: Mapping[str, Tensor], names: list[str]) -> Tensor:
+    """The named arrays joined along their first axis."""
+    return torch.cat([arrays[name] for name in names])
