@@ -21,6 +21,7 @@ from pip_flower.config_files import (
 from pip_flower.files import write_json
 from pip_flower.launcher import FlowerRunner, LaunchError, Simulation, flower_runner
 from pip_flower.methods.registry import entries, options_type
+from pip_flower.parity import check_all, parity_table
 from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
@@ -93,6 +94,15 @@ def _methods(options: argparse.Namespace, console: Console) -> int:
     for entry in entries().values():
         console.out(entry.name if options.names else f"{entry.name:20} {entry.title}")
     return 0
+
+
+def _parity(options: argparse.Namespace, console: Console) -> int:
+    deviations = check_all(Path(options.fixtures).expanduser())
+    console.print(parity_table(deviations))
+    far = [found for found in deviations if not found.ok]
+    largest = max(found.largest for found in deviations)
+    console.print(f"{len(deviations)} arrays, {len(far)} beyond tolerance, largest deviation {largest:.1e}")
+    return _FAILED if far else 0
 
 
 def _run_one(
@@ -196,6 +206,10 @@ def _parser() -> argparse.ArgumentParser:
     methods = commands.add_parser("methods", help="list the registered methods")
     methods.add_argument("--names", action="store_true", help="names only")
     methods.set_defaults(command=_methods)
+
+    parity = commands.add_parser("parity", help="compare with numbers of the authors' released code")
+    parity.add_argument("fixtures", metavar="DIR", help="directory of fixture files (.npz)")
+    parity.set_defaults(command=_parity)
     return parser
 
 

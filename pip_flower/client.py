@@ -12,27 +12,30 @@ from flwr.common import Config as FlowerConfig
 from flwr.common import NDArrays, Scalar
 
 from pip_flower.evaluation import evaluate
-from pip_flower.methods.base import ClientJob, Method
+from pip_flower.methods.base import Arrays, ClientJob, Method
 from pip_flower.models.backbone import backbone_loads
 
 
 class FederatedClient(NumPyClient):
-    """Client `partition`: trains a method on the samples that this partition holds."""
+    """Client `partition`: trains a method on the samples that this partition holds.
 
-    def __init__(self, method: Method, partition: int) -> None:
+    `memory` is what the method keeps on this client between rounds; whoever drives the client saves it.
+    """
+
+    def __init__(self, method: Method, partition: int, memory: Arrays | None = None) -> None:
         self.method = method
         self.partition = partition
+        self.memory: Arrays = memory or {}
         clients = method.bench.config.federation.clients
         if not 0 <= partition < clients:
             raise ValueError(f"partition {partition} does not exist: there are {clients} clients")
 
     def get_properties(self, config: FlowerConfig) -> dict[str, Scalar]:  # noqa: ARG002
         """Who this client is and what it must have in common with the server."""
-        bench = self.method.bench
         return {
             "partition": self.partition,
-            "config": bench.config.digest(),
-            "backbone": bench.backbone.digest,
+            "config": self.method.bench.config.digest(),
+            "backbone": self.method.fingerprint(),
         }
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
@@ -41,8 +44,9 @@ class FederatedClient(NumPyClient):
         task = int(config["task"])
         arrays = dict(zip(self.method.received(task), parameters, strict=True))
         samples = self.method.bench.client_samples(task, self.partition, "train")
-        job = ClientJob(int(config["round"]), task, self.partition, arrays, samples)
+        job = ClientJob(int(config["round"]), task, self.partition, arrays, samples, self.memory)
         update = self.method.fit(job)
+        self.memory = update.memory
         metrics: dict[str, Scalar] = {
             **update.metrics,
             "backbone_loads": backbone_loads(),

@@ -7,11 +7,13 @@ from flwr.app import Context, Message
 from pip_flower.client import FederatedClient
 from pip_flower.config_files import Selection, load_config
 from pip_flower.methods.registry import make_method, options_type
-from pip_flower.records import ARRAYS, CONFIG, content
+from pip_flower.records import ARRAYS, CONFIG, content, from_record, to_record
 from pip_flower.runtime import once_per_process
 from pip_flower.schema import ConfigError
 from pip_flower.strategies.base import SAMPLES
 from pip_flower.workbench import shared_workbench
+
+_MEMORY = "memory"
 
 
 def client_for(context: Context) -> FederatedClient:
@@ -26,7 +28,9 @@ def client_for(context: Context) -> FederatedClient:
     config = load_config(selection, options_type)
     bench = shared_workbench(config)
     method = once_per_process(("method", config), lambda: make_method(bench))
-    return FederatedClient(method, int(context.node_config["partition-id"]))
+    kept = context.state.array_records.get(_MEMORY)
+    memory = from_record(kept) if kept is not None else {}
+    return FederatedClient(method, int(context.node_config["partition-id"]), memory)
 
 
 def answer_query(message: Message, context: Context) -> Message:
@@ -40,6 +44,8 @@ def answer_train(message: Message, context: Context) -> Message:
     client = client_for(context)
     config = _config(message)
     arrays, samples, metrics = client.fit(_parameters(message), config)
+    # Flower keeps a context's state on the node, from one message to the next.
+    context.state[_MEMORY] = to_record(client.memory)
     names = client.method.returned(int(config["task"]))
     named = dict(zip(names, arrays, strict=True))
     return Message(content(named, metrics={SAMPLES: samples, **metrics}), reply_to=message)

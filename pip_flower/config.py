@@ -68,6 +68,7 @@ class TrainingConfig:
     epochs: int = bounded(1)
     batch_size: int = bounded(1)
     clip_norm: float = bounded(0, exclusive_minimum=True)
+    query: Literal["cached", "augmented"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class RuntimeConfig:
 
     device: str
     precision: Literal["auto", "float32", "bfloat16"]
+    compile: bool
+    cache_dir: str
     threads: int = bounded(1)
     client_cpus: int = bounded(1)
     client_gpus: float = bounded(0)

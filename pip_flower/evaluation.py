@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,19 +25,17 @@ class Score:
         return 100.0 * self.correct / self.total if self.total else 0.0
 
 
-def evaluate(
-    method: Method, arrays: Mapping[str, NDArray[np.generic]], tests: Sequence[Samples]
-) -> list[Score]:
+def evaluate(method: Method, arrays: Mapping[str, NDArray[Any]], tests: Sequence[Samples]) -> list[Score]:
     """`tests[i]` are samples of task i; the model has learnt len(tests) tasks."""
     tasks = len(tests)
     device = method.bench.device
     state = {name: torch.tensor(arrays[name], device=device) for name in method.predicting(tasks)}
-    seen = np.array(method.bench.tasks.seen(tasks))
+    labels = np.array(method.candidates(tasks))
     scores = []
     for samples in tests:
         if not len(samples):
             scores.append(Score(0, 0))
             continue
         columns = method.scores(state, samples, tasks).argmax(dim=1).cpu().numpy()
-        scores.append(Score(int((seen[columns] == samples.labels).sum()), len(samples)))
+        scores.append(Score(int((labels[columns] == samples.labels).sum()), len(samples)))
     return scores

@@ -6,9 +6,12 @@ precision they travel in.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pip_flower.fidelity import Paper
 
 Floats = NDArray[np.floating]
 Integers = NDArray[np.int64]
@@ -28,13 +31,13 @@ class Prototypes:
 
     def select(self, classes: Iterable[int]) -> "Prototypes":
         """The rows of those of `classes` that are in the table."""
-        return self._rows(np.isin(self.classes, list(classes)))
+        return self.at(np.isin(self.classes, list(classes)))
 
     def at_least(self, samples: int) -> "Prototypes":
         """The rows that rest on `samples` samples or more."""
-        return self._rows(self.count >= samples)
+        return self.at(self.count >= samples)
 
-    def as_arrays(self) -> dict[str, NDArray[np.generic]]:
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
         """Named arrays to send or save; means and variances in float32."""
         return {
             "prototype.classes": self.classes.astype(np.int64),
@@ -44,7 +47,7 @@ class Prototypes:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> "Prototypes":
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Prototypes":
         """The inverse of `as_arrays`."""
         return cls(
             arrays["prototype.classes"].astype(np.int64),
@@ -53,10 +56,9 @@ class Prototypes:
             arrays["prototype.count"].astype(np.int64),
         )
 
-    def _rows(self, keep: NDArray[np.bool_]) -> "Prototypes":
-        return Prototypes(
-            self.classes[keep], self.mean[keep], self.variance[keep], self.count[keep]
-        )
+    def at(self, rows: Integers | NDArray[np.bool_]) -> "Prototypes":
+        """The rows at these positions."""
+        return Prototypes(self.classes[rows], self.mean[rows], self.variance[rows], self.count[rows])
 
 
 ARRAY_NAMES = ("prototype.classes", "prototype.mean", "prototype.variance", "prototype.count")
@@ -68,8 +70,8 @@ def empty(dim: int) -> Prototypes:
     return Prototypes(none, np.zeros((0, dim)), np.zeros((0, dim)), none)
 
 
-def summarise(features: Floats, labels: Integers) -> Prototypes:
-    """Mean, variance and count of each class; features [n, D], labels [n]."""
+def summarise(features: Floats, labels: Integers, fidelity: Paper) -> Prototypes:
+    """Mean, variance and count of each class in a batch; features [n, D], labels [n]."""
     features = features.astype(np.float64)
     classes = np.unique(labels).astype(np.int64)
     groups = [features[labels == label] for label in classes]
@@ -78,60 +80,60 @@ def summarise(features: Floats, labels: Integers) -> Prototypes:
     return Prototypes(
         classes,
         np.stack([group.mean(axis=0) for group in groups]),
-        np.stack([group.var(axis=0) for group in groups]),
+        np.stack([fidelity.batch_variance(group) for group in groups]),
         np.array([len(group) for group in groups], dtype=np.int64),
     )
 
 
-def merge(tables: Sequence[Prototypes], weights: Sequence[float] | None = None) -> Prototypes:
-    """One table for all (Eq. 14-15): a class's rows are mixed by their table's weight, or by their own
-    counts, which gives the statistics of the pooled samples.
+def pool(tables: Sequence[Prototypes]) -> Prototypes:
+    """Tables of disjoint samples as one, each row weighing as much as the samples it rests on: the
+    statistics of all the samples together (Chan et al.)."""
+    return _mixture(tables, [table.count.astype(np.float64) for table in tables], Paper())
 
-    The variance is written as the weighted mean of var + (mu - mu_G)^2: equal to Eq. 15's
-    E[mu^2 + var] - mu_G^2, but never negative.
-    """
-    classes = np.unique(np.concatenate([table.classes for table in tables]))
-    dim = tables[0].mean.shape[1]
-    mean = np.zeros((len(classes), dim))
-    variance = np.zeros((len(classes), dim))
+
+def merge(tables: Sequence[Prototypes], weights: Sequence[float], fidelity: Paper) -> Prototypes:
+    """The global table (Eq. 14-15): a class's rows are mixed by the weights of the clients that hold it."""
+    shares = [np.full(len(table), weight) for table, weight in zip(tables, weights, strict=True)]
+    return _mixture(tables, shares, fidelity)
+
+
+def _mixture(tables: Sequence[Prototypes], weights: Sequence[Floats], fidelity: Paper) -> Prototypes:
+    """Mixes rows of the same class; `weights[i]` [K_i] are those of the rows of table i."""
+    every = _stacked(tables)
+    weight = np.concatenate(list(weights))
+    classes = np.unique(every.classes)
+    dim = every.mean.shape[1]
+    mean, variance = np.zeros((len(classes), dim)), np.zeros((len(classes), dim))
     count = np.zeros(len(classes), dtype=np.int64)
     for row, label in enumerate(classes):
-        found = [
-            (table, int(np.searchsorted(table.classes, label)), index)
-            for index, table in enumerate(tables)
-            if label in table.classes
-        ]
-        counts = np.array([table.count[at] for table, at, _ in found], dtype=np.int64)
-        mix = counts if weights is None else np.array([weights[index] for *_, index in found])
-        share = (mix / mix.sum())[:, None]
-        means = np.stack([table.mean[at] for table, at, _ in found])
-        variances = np.stack([table.variance[at] for table, at, _ in found])
-        mean[row] = (share * means).sum(axis=0)
-        variance[row] = (share * (variances + (means - mean[row]) ** 2)).sum(axis=0)
-        count[row] = counts.sum()
+        found = np.flatnonzero(every.classes == label)
+        share = (weight[found] / weight[found].sum())[:, None]
+        mean[row] = (share * every.mean[found]).sum(axis=0)
+        variance[row] = fidelity.global_variance(share, every.mean[found], every.variance[found], mean[row])
+        count[row] = every.count[found].sum()
     return Prototypes(classes, mean, variance, count)
 
 
 def update(old: Prototypes, new: Prototypes) -> Prototypes:
     """`new` where it has a row, otherwise the last value: a class nobody reported keeps it."""
     kept = old.select(set(old.classes.tolist()) - set(new.classes.tolist()))
-    parts = (kept, new)
-    classes = np.concatenate([part.classes for part in parts])
-    order = np.argsort(classes)
-    return Prototypes(
-        classes[order],
-        np.concatenate([part.mean for part in parts])[order],
-        np.concatenate([part.variance for part in parts])[order],
-        np.concatenate([part.count for part in parts])[order],
-    )
+    both = _stacked([kept, new])
+    return both.at(np.argsort(both.classes))
 
 
 def augmented(
-    table: Prototypes, copies: Integers, rng: np.random.Generator
+    table: Prototypes, copies: Integers, rng: np.random.Generator, fidelity: Paper
 ) -> tuple[Floats, Integers]:
-    """Each mean and, per class, `copies` [K] draws mean + beta * sigma with beta ~ U(0, 1), one beta
-    per draw: features [K + sum(copies), D] and labels."""
-    rows = np.repeat(np.arange(len(table)), copies)
-    beta = rng.random((len(rows), 1))
-    drawn = table.mean[rows] + beta * np.sqrt(table.variance[rows])
+    """Each class's mean, then the prototypes drawn around it (section 5), `copies` [K] per class:
+    features [K + drawn, D] and labels."""
+    drawn, rows = fidelity.augment(table.mean, table.variance, copies, rng)
     return np.concatenate([table.mean, drawn]), np.concatenate([table.classes, table.classes[rows]])
+
+
+def _stacked(tables: Sequence[Prototypes]) -> Prototypes:
+    return Prototypes(
+        np.concatenate([table.classes for table in tables]),
+        np.concatenate([table.mean for table in tables]),
+        np.concatenate([table.variance for table in tables]),
+        np.concatenate([table.count for table in tables]),
+    )

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
 
-def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Arrays under their names, in their order."""
     return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
 
 
-def from_record(record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
+def from_record(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     """The inverse of `to_record`."""
     return {name: array.numpy() for name, array in record.items()}
 
 
 def content(
-    arrays: Mapping[str, NDArray[np.generic]] | None = None,
+    arrays: Mapping[str, NDArray[Any]] | None = None,
     config: Mapping[str, Any] | None = None,
     metrics: Mapping[str, Any] | None = None,
 ) -> RecordDict:

@@ -21,10 +21,10 @@ def serve(grid: Grid, context: Context) -> Path:
     config = load_config(Selection.from_run_config(context.run_config), options_type)
     if context.run_config.get("resume"):
         raise ConfigError("resume", "runs cannot be resumed yet", "Leave it empty")
-    bench = shared_workbench(config)
-    strategy = make_strategy(make_method(bench))
+    method = make_method(shared_workbench(config))
+    strategy = make_strategy(method)
     out_dir = _out_dir(str(context.run_config.get("out-dir", "")))
-    directory = RunDirectory.create(out_dir, config, context.run_id, bench)
+    directory = RunDirectory.create(out_dir, config, context.run_id, method)
     print(f"pip-flower: results go to {directory.path}", flush=True)
     schedule = strategy.schedule
     strategy.observers = [

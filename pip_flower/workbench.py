@@ -13,7 +13,16 @@ from pip_flower.data.sources import ImageData, Samples, load_data
 from pip_flower.data.tasks import TaskSplit, split_tasks
 from pip_flower.data.views import Views
 from pip_flower.models.backbone import Backbone, shared_backbone
-from pip_flower.runtime import once_per_process, prepare_process
+from pip_flower.models.query_cache import QueryCache, image_key
+from pip_flower.runtime import (
+    cache_directory,
+    canonical_batch,
+    numerics,
+    once_per_process,
+    prepare_process,
+)
+
+_STORED_AT_ONCE = 256
 
 
 class Workbench:
@@ -32,7 +41,7 @@ class Workbench:
     @cached_property
     def backbone(self) -> Backbone:
         """The frozen ViT of this process."""
-        return shared_backbone(self.config.backbone, self.device)
+        return shared_backbone(self.config.backbone, self.config.runtime, self.device)
 
     @cached_property
     def views(self) -> Views:
@@ -52,15 +61,39 @@ class Workbench:
         """All test samples of a task."""
         return self.data.test.take(self.tasks.rows(self.data.test.labels, task))
 
+    @cached_property
+    def query_cache(self) -> QueryCache:
+        """Queries of deterministic views, shared with other processes and runs."""
+        config, backbone = self.config, self.backbone
+        recipe = (config.dataset.test_resize, config.dataset.test_interpolation, self.views.statistics)
+        parts = (backbone.digest, backbone.image_size, recipe, numerics(config.runtime, self.device))
+        return QueryCache(cache_directory(config.runtime), repr(parts), backbone.dim)
+
     def queries(self, samples: Samples) -> Tensor:
-        """q(x) of the deterministic view of each sample [n, D], computed once per process."""
-        key = ("queries", self.config.dataset, self.backbone.digest)
-        known: dict[int, Tensor] = once_per_process(key, dict)
-        missing = np.array([i for i, id_ in enumerate(samples.ids) if int(id_) not in known])
-        for rows in batches(missing, self.config.evaluation.batch_size):
-            found = self.backbone.query(self.views.test(samples.images[rows]))
-            known |= {int(samples.ids[row]): q for row, q in zip(rows, found, strict=True)}
-        return torch.stack([known[int(id_)] for id_ in samples.ids])
+        """q(x) of the deterministic view of each sample [n, D]; computed once per image, ever."""
+        keys = [self._image_key(samples, row) for row in range(len(samples))]
+        cache = self.query_cache
+        missing = np.array(cache.missing(keys), dtype=np.int64)
+        for part in batches(missing, _STORED_AT_ONCE):
+            found = self._fresh_queries(samples.images[part])
+            cache.add({keys[row]: query for row, query in zip(part, found, strict=True)})
+        return torch.from_numpy(cache.read(keys)).to(self.device)
+
+    def _image_key(self, samples: Samples, row: int) -> bytes:
+        known: dict[int, bytes] = once_per_process(("image-keys", self.config.dataset), dict)
+        id_ = int(samples.ids[row])
+        if id_ not in known:
+            known[id_] = image_key(samples.images[row])
+        return known[id_]
+
+    def _fresh_queries(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Queries [n, D], each with the same bits whichever images it is computed with."""
+        size = canonical_batch(self.device)
+        found = []
+        for rows in batches(np.arange(len(images)), size):
+            filled = np.resize(rows, size)
+            found.append(self.backbone.query(self.views.test(images[filled]))[: len(rows)].cpu())
+        return torch.cat(found).numpy()
 
 
 def shared_workbench(config: Config) -> Workbench:

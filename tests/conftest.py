@@ -1,14 +1,19 @@
 """Small real data (scans of digits) and a configuration that trains on it in seconds."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pip_flower.torchvision_compat  # noqa: F401  (before a test imports timm)
+
 # Ray warns about its default unless the choice is made.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Tests neither read nor fill the user's cache of queries.
+os.environ["PIP_FLOWER_CACHE"] = tempfile.mkdtemp(prefix="pip-flower-cache-")
 
 SMALL = (
     "dataset.classes=6 federation.clients=4 federation.clients_per_round=2 federation.wait_seconds=0 "

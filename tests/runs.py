@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from local_grid import LocalGrid
@@ -21,7 +20,7 @@ class Notes(Observer):
     rounds: list[RoundRecord] = field(default_factory=list)
     evaluations: list[EvaluationRecord] = field(default_factory=list)
     replies: list[tuple[int, int, int]] = field(default_factory=list)
-    final: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    final: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def client_replied(self, round_: int, done: int, expected: int) -> None:
         self.replies.append((round_, done, expected))
@@ -32,7 +31,7 @@ class Notes(Observer):
     def task_evaluated(self, record: EvaluationRecord) -> None:
         self.evaluations.append(record)
 
-    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         self.final = dict(arrays)
 
 
@@ -50,5 +49,5 @@ def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:
     return notes
 
 
-def digest(arrays: dict[str, NDArray[np.generic]]) -> dict[str, bytes]:
+def digest(arrays: dict[str, NDArray[Any]]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}

@@ -6,9 +6,9 @@ and answers with those it changed.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,27 +16,30 @@ from pip_flower.data.sources import Samples
 from pip_flower.runtime import stream_seed
 from pip_flower.workbench import Workbench
 
-Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class ClientJob:
-    """One client's work in one round."""
+    """One client's work in one round; `memory` is what it kept from earlier ones, and never leaves it."""
 
     round: int
     task: int
     partition: int
     arrays: Arrays
     samples: Samples
+    memory: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What a client gives back: arrays, how many samples they rest on, and figures for the log."""
+    """What a client gives back: arrays, how many samples they rest on, figures for the log; and
+    what it keeps for itself (`memory`)."""
 
-    arrays: dict[str, NDArray[np.generic]]
+    arrays: dict[str, NDArray[Any]]
     samples: int
     metrics: dict[str, float]
+    memory: Arrays = field(default_factory=dict)
 
 
 class Method(ABC):
@@ -46,8 +49,12 @@ class Method(ABC):
         self.bench = bench
         self.options = options
 
+    def fingerprint(self) -> str:
+        """What all nodes must have in common beside the configuration: the frozen backbone."""
+        return self.bench.backbone.digest
+
     @abstractmethod
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """On the server, before a task's first round: the arrays that the task adds."""
 
     @abstractmethod
@@ -66,15 +73,19 @@ class Method(ABC):
     def fit(self, job: ClientJob) -> ClientUpdate:
         """On a client: train on its own samples."""
 
+    def candidates(self, tasks: int) -> tuple[int, ...]:
+        """Labels that compete after `tasks` tasks, one for each column of `scores`."""
+        return self.bench.tasks.seen(tasks)
+
     @abstractmethod
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
-        """Scores [n, classes seen], a column for each of `bench.tasks.seen(tasks)`."""
+        """Scores [n, classes seen], a column for each of `candidates(tasks)`."""
 
     def seed(self, *names: str | int) -> int:
         """The seed of a named stream of this run."""
         return stream_seed(self.bench.config.seed, *names)
 
 
-def pick(arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+def pick(arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """The named arrays, in the order of `names`."""
     return {name: arrays[name] for name in names}

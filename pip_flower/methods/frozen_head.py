@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class FrozenHeadOptions:
 class FrozenHead(Method):
     """Only the head rows of the current task are trained, with all other logits masked."""
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Fresh rows."""
         generator = torch_stream(self.bench.config.seed, "start-task", task)
         classes = len(self.bench.tasks.classes[task])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ class NCMOptions:
 class NCM(StatisticsMethod):
     """`sum.t` [classes, D] and `count.t` [classes] from the clients; `mean.t` from the server."""
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Empty sums."""
         classes = len(self.bench.tasks.classes[task])
         empty = np.zeros((classes, self.bench.backbone.dim))
@@ -38,13 +39,13 @@ class NCM(StatisticsMethod):
         """Class means and how many samples are behind them."""
         return tuple(f"{kind}.{task}" for task in range(tasks) for kind in ("mean", "count"))
 
-    def summed(self, job: ClientJob) -> dict[str, NDArray[np.generic]]:
+    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
         """Sum of features and number of samples of each class."""
         members = self.one_hot(job.samples.labels, job.task)
         sums = members.T @ self.features(job.samples)
         return {f"sum.{job.task}": sums, f"count.{job.task}": members.sum(axis=0)}
 
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """The means of the newest task's classes."""
         sums, count = (np.asarray(arrays[f"{kind}.{tasks - 1}"]) for kind in ("sum", "count"))
         return {f"mean.{tasks - 1}": sums / np.maximum(count, 1)[:, None]}

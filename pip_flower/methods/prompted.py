@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from pip_flower import prototypes
 from pip_flower.data.sources import Samples
+from pip_flower.fidelity import fidelity_named
 from pip_flower.local_training import Batch, Injection, PromptTrainer
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
+from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
 from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.prototypes import Prototypes
-from pip_flower.runtime import autocast, stream, torch_stream
+from pip_flower.runtime import stream, torch_stream
 from pip_flower.schema import bounded
 from pip_flower.workbench import Workbench, batches
 
@@ -48,20 +49,24 @@ class PromptedMethod(Method):
 
     def __init__(self, bench: Workbench, options: PromptedOptions) -> None:
         super().__init__(bench, options)
-        self.structure = make_structure(options.prompt, bench.backbone)
+        self.fidelity = fidelity_named(bench.config.fidelity)
+        self.structure = make_structure(options.prompt, bench.backbone, self.fidelity)
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """New prompts as the structure says, and head rows for the task's classes."""
         state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
         generator = torch_stream(self.bench.config.seed, "start-task", task)
         added = self.structure.start_task(task, state, generator)
-        classes = len(self.bench.tasks.classes[task])
-        added |= classifier.start_task(task, classes, self.bench.backbone.dim, generator)
+        added |= self._fresh_head(task)
         return {name: value.numpy() for name, value in added.items()}
 
     def trained(self, task: int) -> tuple[str, ...]:
         """The arrays that gradients reach in `task`."""
         return (*self.structure.trained(task), *classifier.row_names(task))
+
+    def averaged(self, task: int, *, with_head: bool) -> tuple[str, ...]:
+        """The arrays that the server averages after a round of `task`."""
+        return self.trained(task) if with_head else self.structure.trained(task)
 
     def received(self, task: int) -> tuple[str, ...]:
         """What the task trains and, with shared prototypes, the global ones."""
@@ -73,17 +78,13 @@ class PromptedMethod(Method):
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Every prompt, key and head row of the tasks seen."""
-        names = (name for task in range(tasks) for name in self.trained(task))
-        return tuple(dict.fromkeys(names))
+        rows = (name for task in range(tasks) for name in classifier.row_names(task))
+        return (*self.structure.used(tasks), *rows)
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Local epochs with injected prototypes, then the client's own prototypes."""
-        config, device = self.bench.config, self.bench.device
-        state = {
-            name: torch.tensor(job.arrays[name], device=device, requires_grad=True)
-            for name in self.trained(job.task)
-        }
-        trainer = PromptTrainer(self.structure, state, job.task, config.training, config.runtime)
+        config = self.bench.config
+        trainer = self._trainer(job)
         known = self._received_prototypes(job)
         losses = []
         for epoch in range(config.training.epochs):
@@ -92,27 +93,62 @@ class PromptedMethod(Method):
             more = epoch + 1 < config.training.epochs
             if more and not len(known) and self._injects_own():
                 known = self._own_prototypes(trainer, job)
-        arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
+        arrays: dict[str, NDArray[Any]] = {
+            name: value.detach().cpu().numpy() for name, value in trainer.state.items()
+        }
+        memory = self._memory(trainer, arrays, job.task)
         if self.options.prototypes.share:
             own = self._own_prototypes(trainer, job)
             arrays |= own.at_least(self.options.prototypes.min_samples).as_arrays()
         metrics = {"first_epoch_loss": losses[0], "last_epoch_loss": losses[-1]}
-        return ClientUpdate(arrays, len(job.samples), metrics)
+        return ClientUpdate(arrays, len(job.samples), metrics, memory)
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
-        """Logits of all classes seen, prompts chosen by each sample's query."""
+        """Logits of the candidates, prompts chosen by the samples' queries; classes that no task has
+        brought yet have the rows that they will start with."""
         config = self.bench.config
+        candidates = self._candidate_tasks(tasks)
+        fresh = {k: v for task in range(tasks, candidates) for k, v in self._fresh_head(task).items()}
+        head = {**arrays, **{name: value.to(self.bench.device) for name, value in fresh.items()}}
         queries = self.bench.queries(samples)
         found = []
         for rows in batches(np.arange(len(samples)), config.evaluation.batch_size):
             images = self.bench.views.test(samples.images[rows])
-            with autocast(config.runtime, self.bench.device):
-                features, _ = self.structure.forward(
-                    arrays, images, queries[rows], task=None, tasks=tasks
-                )
-            found.append(classifier.logits(arrays, features, range(tasks)))
+            features, _ = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            found.append(classifier.logits(head, features, range(candidates)))
         return torch.cat(found)
+
+    def candidates(self, tasks: int) -> tuple[int, ...]:
+        """The classes seen or, in the released code, all of the data set."""
+        return self.bench.tasks.seen(self._candidate_tasks(tasks))
+
+    def _candidate_tasks(self, tasks: int) -> int:
+        return len(self.bench.tasks) if self.fidelity.candidates == "all" else tasks
+
+    def _trainer(self, job: ClientJob) -> PromptTrainer:
+        """A trainer on copies of what the server sent, or of what this client kept instead."""
+        names = self.trained(job.task)
+        start = pick(job.arrays, names) | {k: v for k, v in job.memory.items() if k in names}
+        state = {
+            name: torch.tensor(value, device=self.bench.device, requires_grad=True)
+            for name, value in start.items()
+        }
+        sizes = [len(classes) for classes in self.bench.tasks.classes]
+        others = (sum(sizes[: job.task]), sum(sizes[job.task + 1 :]))
+        trainer = PromptTrainer(self.structure, state, job.task, self.bench.config.training, others)
+        if self.fidelity.keeps_optimizer(job.task):
+            trainer.restore_optimizer(job.memory)
+        return trainer
+
+    def _memory(self, trainer: PromptTrainer, arrays: Arrays, task: int) -> Arrays:
+        """What this client keeps for its next round: nothing, unless the fidelity says so."""
+        memory: dict[str, NDArray[Any]] = {}
+        if self.fidelity.keeps_head:
+            memory |= pick(arrays, classifier.row_names(task))
+        if self.fidelity.keeps_optimizer(task):
+            memory |= trainer.optimizer_arrays()
+        return memory
 
     def _prototype_names(self) -> tuple[str, ...]:
         return prototypes.ARRAY_NAMES if self.options.prototypes.share else ()
@@ -124,43 +160,55 @@ class PromptedMethod(Method):
 
     def _injects_own(self) -> bool:
         """Algorithm 1: with no global prototypes yet, a client injects its own after an epoch."""
-        return self.options.prototypes.share and self.options.prototypes.first_round == "local"
+        options = self.options.prototypes
+        return options.share and options.first_round == "local" and self.fidelity.may_inject_own
 
     def _own_prototypes(self, trainer: PromptTrainer, job: ClientJob) -> Prototypes:
-        """Statistics of the client's features, from the deterministic view of its samples."""
-        table = prototypes.empty(self.bench.backbone.dim)
-        queries = self.bench.queries(job.samples)
-        for rows in batches(np.arange(len(job.samples)), self.bench.config.evaluation.batch_size):
-            images = self.bench.views.test(job.samples.images[rows])
-            features = trainer.features(images, queries[rows]).cpu().numpy()
-            table = prototypes.merge([table, prototypes.summarise(features, job.samples.labels[rows])])
-        return table
+        """Statistics of the client's features (section 4)."""
+        samples, tables = job.samples, []
+        generator = torch_stream(self.bench.config.seed, "prototype-views", job.round, job.partition)
+        needs_query = self.structure.needs_query(job.task)
+        queries = self.bench.queries(samples) if needs_query else None
+        for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
+            images = self._prototype_view(samples.images[rows], generator)
+            features = trainer.features(images, None if queries is None else queries[rows])
+            table = prototypes.summarise(features.cpu().numpy(), samples.labels[rows], self.fidelity)
+            tables.append(table)
+        return prototypes.pool(tables)
+
+    def _prototype_view(self, images: NDArray[np.uint8], generator: torch.Generator) -> Tensor:
+        if self.fidelity.prototype_view == "train":
+            return self.bench.views.train(images, generator)
+        return self.bench.views.test(images)
+
+    def _fresh_head(self, task: int) -> dict[str, Tensor]:
+        generator = torch_stream(self.bench.config.seed, "start-head", task)
+        classes = len(self.bench.tasks.classes[task])
+        return classifier.start_task(task, classes, self.bench.backbone.dim, generator)
 
     def _batches(self, job: ClientJob, epoch: int) -> Iterator[Batch]:
         seed, size = self.bench.config.seed, self.bench.config.training.batch_size
         stream_names = (job.round, job.partition, epoch)
         order = stream(seed, "batches", *stream_names).permutation(len(job.samples))
         generator = torch_stream(seed, "views", *stream_names)
-        queries = self.bench.queries(job.samples)
+        augmented = self.fidelity.query(self.bench.config.training.query) == "augmented"
+        known = None if augmented else self.bench.queries(job.samples)
         targets = torch.from_numpy(self.bench.tasks.targets(job.samples.labels, job.task))
         for rows in batches(order, size):
-            yield Batch(
-                images=self.bench.views.train(job.samples.images[rows], generator),
-                queries=queries[rows],
-                targets=targets[rows].to(self.bench.device),
-            )
+            images = self.bench.views.train(job.samples.images[rows], generator)
+            queries = self.structure.backbone.query(images) if known is None else known[rows]
+            yield Batch(images, queries, targets[rows].to(self.bench.device))
 
     def _injection(self, known: Prototypes, job: ClientJob, epoch: int) -> Injection | None:
         """Prototypes to append to every batch of the epoch; beta is drawn anew in each."""
         if not len(known):
             return None
         rng = stream(self.bench.config.seed, "injection", job.round, job.partition, epoch)
-        features, labels = prototypes.augmented(known, self._copies(known, job.samples), rng)
+        copies = self._copies(known, job.samples)
+        features, labels = prototypes.augmented(known, copies, rng, self.fidelity)
         targets = self.bench.tasks.targets(labels, job.task)
         device = self.bench.device
-        return Injection(
-            torch.from_numpy(features).float().to(device), torch.from_numpy(targets).to(device)
-        )
+        return Injection(torch.from_numpy(features).float().to(device), torch.from_numpy(targets).to(device))
 
     def _copies(self, known: Prototypes, samples: Samples) -> NDArray[np.int64]:
         """How many augmented prototypes each class gets beside its mean."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +35,11 @@ class RanPAC(StatisticsMethod):
 
     options: RanPACOptions
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Empty sums; second moments run on over all tasks."""
         size = self.options.features
         classes = len(self.bench.tasks.classes[task])
-        added: dict[str, NDArray[np.generic]] = {}
+        added: dict[str, NDArray[Any]] = {}
         for part in _PARTS:
             added[f"cross.{part}.{task}"] = np.zeros((size, classes))
             if task == 0:
@@ -55,13 +56,13 @@ class RanPAC(StatisticsMethod):
         """The solved head."""
         return ("head",)
 
-    def summed(self, job: ClientJob) -> dict[str, NDArray[np.generic]]:
+    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
         """H'H, H'Y and the count of each part; a sample's part depends on its id alone."""
         projected = self.projected(job.samples)
         labels = self.one_hot(job.samples.labels, job.task)
         seed = self.bench.config.seed
         drawn = np.array([stream(seed, "held-out", int(id_)).random() for id_ in job.samples.ids])
-        sums: dict[str, NDArray[np.generic]] = {}
+        sums: dict[str, NDArray[Any]] = {}
         for part, chosen in zip(
             _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
         ):
@@ -71,7 +72,7 @@ class RanPAC(StatisticsMethod):
             sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
         return sums
 
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """(G + ridge I)^-1 Q with the ridge of least squared error on the held-out part."""
         gram = {part: np.asarray(arrays[f"gram.{part}"]) for part in _PARTS}
         cross = {

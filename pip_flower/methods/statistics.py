@@ -5,6 +5,7 @@ Sums do not care how samples are spread over clients, so the classifier is that 
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +22,11 @@ class StatisticsMethod(Method):
     """Base of `ncm` and `ranpac`; features are q(x) of the frozen ViT in float64."""
 
     @abstractmethod
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """On the server, after a task: the classifier that the sums of the first `tasks` tasks give."""
 
     @abstractmethod
-    def summed(self, job: ClientJob) -> dict[str, NDArray[np.generic]]:
+    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
         """The sums over one client's samples, under the names of `returned`."""
 
     def received(self, task: int) -> tuple[str, ...]:  # noqa: ARG002

@@ -1,21 +1,26 @@
 """The frozen ViT: built by timm, loaded once per process, identified by a digest of its weights."""
 
 import hashlib
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
-
-import pip_flower.torchvision_compat  # noqa: F401  (before timm)
 from timm import create_model
 from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
 
-from pip_flower.config import BackboneConfig
+from pip_flower import runtime
+from pip_flower.config import BackboneConfig, RuntimeConfig
 from pip_flower.models import embedded
+from pip_flower.models.plain_vit import encode_plainly
+from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, Prompts, encode, unsupported
 from pip_flower.models.weights import load_weights
-from pip_flower.runtime import once_per_process
+from pip_flower.runtime import autocast, once_per_process
 from pip_flower.schema import ConfigError
 
+Encoder = Callable[[VisionTransformer, Tensor, Prompts, slice], Tensor]
+_log = logging.getLogger(__name__)
 _loads = 0
 
 
@@ -27,6 +32,8 @@ class Backbone:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     digest: str
+    runtime: RuntimeConfig
+    encoder: Encoder = encode
 
     @property
     def dim(self) -> int:
@@ -48,16 +55,38 @@ class Backbone:
         """Side of the square input in pixels."""
         return int(self.vit.patch_embed.img_size[0])
 
-    @torch.inference_mode()
+    def encode(self, images: Tensor, prompts: Prompts = NO_PROMPTS, read: slice = CLS) -> Tensor:
+        """The tokens at `read` after the final norm, in float32; images [B, 3, S, S] -> [B, R, D]."""
+        size = runtime.images_at_once(self._tokens(images), images.device)
+        parts = []
+        with autocast(self.runtime, images.device):
+            for start in range(0, len(images), size):
+                rows = slice(start, start + size)
+                pixels = runtime.patch_layout(images[rows])
+                parts.append(self.encoder(self.vit, pixels, prompts.rows(rows), read))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
+
     def query(self, images: Tensor) -> Tensor:
         """q(x): CLS after the final norm, without prompts; images [B, 3, S, S] -> [B, D]."""
-        features: Tensor = self.vit.forward_features(images)
-        return features[:, 0].float()
+        with torch.inference_mode():
+            features = self.encode(images).squeeze(1)
+        # An ordinary tensor again: the matching loss keeps it for the gradient of the keys.
+        return features.clone()
+
+    def without_shortcuts(self) -> "Backbone":
+        """The same ViT through the plain pass."""
+        return replace(self, encoder=encode_plainly)
+
+    def _tokens(self, images: Tensor) -> int:
+        height, width = self.vit.patch_embed.patch_size
+        patches = (images.shape[-2] // height) * (images.shape[-1] // width)
+        return int(patches + self.vit.num_prefix_tokens)
 
 
-def shared_backbone(config: BackboneConfig, device: torch.device) -> Backbone:
+def shared_backbone(config: BackboneConfig, settings: RuntimeConfig, device: torch.device) -> Backbone:
     """The backbone of this process; every client that lives in the process uses the same one."""
-    return once_per_process(("backbone", config, device), lambda: load_backbone(config, device))
+    key = ("backbone", config, settings, device)
+    return once_per_process(key, lambda: load_backbone(config, settings, device))
 
 
 def backbone_loads() -> int:
@@ -65,7 +94,7 @@ def backbone_loads() -> int:
     return _loads
 
 
-def load_backbone(config: BackboneConfig, device: torch.device) -> Backbone:
+def load_backbone(config: BackboneConfig, settings: RuntimeConfig, device: torch.device) -> Backbone:
     """Build the ViT and load its weights; frozen and in evaluation mode."""
     global _loads
     _loads += 1
@@ -73,11 +102,23 @@ def load_backbone(config: BackboneConfig, device: torch.device) -> Backbone:
         vit, mean, std = embedded.load(config.image_size)
     else:
         vit = _from_timm(config)
-        mean, std = vit.pretrained_cfg["mean"], vit.pretrained_cfg["std"]
+        mean, std = tuple(vit.pretrained_cfg["mean"]), tuple(vit.pretrained_cfg["std"])
     if config.weights:
         load_weights(vit, config.weights)
-    vit.requires_grad_(False).eval().to(device)
-    return Backbone(vit, tuple(mean), tuple(std), weights_digest(vit))
+    return freeze(vit, mean, std, settings, device)
+
+
+def freeze(
+    vit: VisionTransformer,
+    mean: tuple[float, float, float],
+    std: tuple[float, float, float],
+    settings: RuntimeConfig,
+    device: torch.device,
+) -> Backbone:
+    """A backbone from a ViT whose weights are final; its digest is that of the float32 weights."""
+    digest = weights_digest(vit)
+    encoder = runtime.compiled(encode, settings)
+    return Backbone(runtime.frozen(vit, settings, device), mean, std, digest, settings, encoder)
 
 
 def weights_digest(vit: VisionTransformer) -> str:
@@ -90,10 +131,30 @@ def weights_digest(vit: VisionTransformer) -> str:
 
 
 def _from_timm(config: BackboneConfig) -> VisionTransformer:
+    if config.pretrained and config.weights:
+        raise ConfigError(
+            "backbone.weights",
+            f"{config.weights!r} is given although backbone.pretrained asks for timm's own weights",
+            "Set backbone.pretrained=false or leave backbone.weights empty",
+        )
     size = {"img_size": config.image_size} if config.image_size else {}
+    # timm initialises from torch's global generator: the same weights everywhere, and its state kept.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(runtime.stream_seed(0, "random-backbone", config.name))
+        vit = _create(config, size)
+    if problem := unsupported(vit):
+        raise ConfigError(
+            "backbone.name", f"{config.name!r} cannot take prompts: {problem}", "Give a plain timm ViT"
+        )
+    if not config.pretrained and not config.weights:
+        _log.warning("backbone %s has random weights: neither pretrained nor weights is set", config.name)
+    return vit
+
+
+def _create(config: BackboneConfig, size: dict[str, int]) -> VisionTransformer:
     try:
-        vit = create_model(config.name, pretrained=config.pretrained, num_classes=0, **size)
-    except RuntimeError as error:
+        return create_model(config.name, pretrained=config.pretrained, num_classes=0, **size)
+    except (RuntimeError, TypeError, AssertionError) as error:
         raise ConfigError(
             "backbone.name",
             f"timm cannot make {config.name!r}: {error}",
@@ -105,9 +166,3 @@ def _from_timm(config: BackboneConfig) -> VisionTransformer:
             f"the weights of {config.name!r} cannot be downloaded: {error}",
             "Set backbone.pretrained=false and backbone.weights to a local file",
         ) from None
-    if not isinstance(vit, VisionTransformer):
-        kind = type(vit).__name__
-        raise ConfigError(
-            "backbone.name", f"{config.name!r} is a {kind}, not a ViT", "Give a timm ViT"
-        )
-    return vit

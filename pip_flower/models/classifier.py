@@ -15,15 +15,20 @@ def row_names(task: int) -> tuple[str, str]:
     return (f"head.{task}.weight", f"head.{task}.bias")
 
 
+def rows(state: Mapping[str, Tensor], task: int) -> tuple[Tensor, Tensor]:
+    """A task's rows."""
+    weight, bias = row_names(task)
+    return state[weight], state[bias]
+
+
 def start_task(task: int, classes: int, dim: int, generator: torch.Generator) -> dict[str, Tensor]:
     """Fresh rows, as timm initialises a linear layer."""
     weight, bias = row_names(task)
-    rows = nn.init.trunc_normal_(torch.empty(classes, dim), std=0.02, generator=generator)
-    return {weight: rows, bias: torch.zeros(classes)}
+    fresh = nn.init.trunc_normal_(torch.empty(classes, dim), std=0.02, generator=generator)
+    return {weight: fresh, bias: torch.zeros(classes)}
 
 
 def logits(state: Mapping[str, Tensor], features: Tensor, tasks: Sequence[int]) -> Tensor:
     """Features [B, D] -> logits [B, classes of `tasks`], in the order of `tasks`."""
-    weight = torch.cat([state[row_names(task)[0]] for task in tasks])
-    bias = torch.cat([state[row_names(task)[1]] for task in tasks])
-    return nn.functional.linear(features, weight, bias)
+    weights, biases = zip(*(rows(state, task) for task in tasks), strict=True)
+    return nn.functional.linear(features, torch.cat(weights), torch.cat(biases))

@@ -8,7 +8,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import pip_flower.torchvision_compat  # noqa: F401  (before timm)
 from safetensors.torch import load as load_safetensors
 from timm.models.vision_transformer import VisionTransformer
 
@@ -37,6 +36,6 @@ def load(image_size: int = 0, path: Path = PATH) -> tuple[VisionTransformer, Sta
             f"the embedded weights in {path.name} are damaged (their checksum differs)",
             "Restore the file, or run scripts/pretrain_backbone.py",
         )
-    vit = VisionTransformer(**arch, num_classes=0, global_pool="token")
+    vit = VisionTransformer(**arch)
     vit.load_state_dict({name: value.float() for name, value in load_safetensors(raw).items()})
     return vit, tuple(stored["mean"]), tuple(stored["std"])

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.files import write_json
@@ -85,7 +84,7 @@ class ProgressFile(_Position):
         """Replace the file."""
         write_json(self.path, self.as_mapping())
 
-    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:  # noqa: ARG002
+    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:  # noqa: ARG002
         """The last word."""
         self.changed()
 

@@ -14,7 +14,7 @@ import yaml
 
 from pip_flower.config import Config
 from pip_flower.files import write_json, write_text
-from pip_flower.workbench import Workbench
+from pip_flower.methods.base import Method
 
 # `pip-flower run` tells the revision to the app, which runs from a bundle without history.
 REVISION_VARIABLE = "PIP_FLOWER_REVISION"
@@ -63,14 +63,14 @@ class RunDirectory:
         return self.path / "progress.json"
 
     @classmethod
-    def create(cls, parent: Path, config: Config, flower_run: int, bench: Workbench) -> "RunDirectory":
+    def create(cls, parent: Path, config: Config, flower_run: int, method: Method) -> "RunDirectory":
         """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         name = f"{config.experiment}-{config.method.name}-{config.seed}-{stamp}"
         parent.mkdir(parents=True, exist_ok=True)
         directory = cls(_fresh(parent, name))
         write_text(directory.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
-        write_json(directory.environment, environment(flower_run, bench))
+        write_json(directory.environment, environment(flower_run, method))
         return directory
 
     def lines(self) -> list[dict[str, Any]]:
@@ -79,8 +79,9 @@ class RunDirectory:
         return [json.loads(line) for line in text.splitlines()]
 
 
-def environment(flower_run: int, bench: Workbench) -> dict[str, Any]:
+def environment(flower_run: int, method: Method) -> dict[str, Any]:
     """What the figures of a run were measured on."""
+    bench = method.bench
     return {
         "flower_run_id": flower_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -90,7 +91,7 @@ def environment(flower_run: int, bench: Workbench) -> dict[str, Any]:
         "revision": os.environ.get(REVISION_VARIABLE) or source_revision(),
         "device": str(bench.device),
         "threads": bench.config.runtime.threads,
-        "backbone": bench.backbone.digest,
+        "backbone": method.fingerprint(),
         "config": bench.config.digest(),
     }
 

@@ -35,7 +35,7 @@ class RunLog(Observer):
         self.matrix.add(record.accuracies)
         write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})
 
-    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The final model and the plot."""
         contiguous = {name: np.ascontiguousarray(value) for name, value in sorted(arrays.items())}
         metadata = {"config": self.config.digest(), "method": self.config.method.name}

@@ -9,8 +9,8 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -44,7 +44,7 @@ class TaskStrategy(Strategy):
         self.method = method
         self.config = method.bench.config
         self.schedule = Schedule.from_config(self.config.schedule)
-        self.arrays: dict[str, NDArray[np.generic]] = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
         self.observers: list[Observer] = []
         self._participations: dict[int, int] = {}
         self._roster = Roster({})
@@ -62,14 +62,14 @@ class TaskStrategy(Strategy):
     def end_task(self, task: int) -> None:
         """After a task's last round, before it is evaluated: whatever the server does on its own."""
 
-    def to_send(self, task: int) -> dict[str, NDArray[np.generic]]:
+    def to_send(self, task: int) -> dict[str, NDArray[Any]]:
         """What a client gets in order to train `task`."""
         return pick(self.arrays, self.method.received(task))
 
     def run(self, grid: Grid) -> Result:
         """Find the clients and play all rounds."""
         self._grid = WatchedGrid(grid)
-        expected = {"config": self.config.digest(), "backbone": self.method.bench.backbone.digest}
+        expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
         self._roster = find_clients(self._grid, self.config.federation, expected)
         result = self.start(
             grid=self._grid,
@@ -193,7 +193,7 @@ class TaskStrategy(Strategy):
         partitions: list[int],
         round_: int,
         task: int,
-        arrays: dict[str, NDArray[np.generic]],
+        arrays: dict[str, NDArray[Any]],
     ) -> list[Message]:
         ttl = self.config.federation.round_timeout
         return [

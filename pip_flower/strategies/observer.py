@@ -1,8 +1,8 @@
 """What a strategy tells those who watch it: progress, figures of a round, accuracies of a task."""
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -47,5 +47,5 @@ class Observer:
     def task_evaluated(self, record: EvaluationRecord) -> None:
         """The model was tested at the end of a task."""
 
-    def run_finished(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The last round is over; `arrays` are the final global model."""

@@ -1,6 +1,9 @@
 """Weighted averaging of prompts and head, and merging of class prototypes (Eq. 12-15)."""
 
-import numpy as np
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from pip_flower import prototypes
@@ -18,29 +21,39 @@ class PromptStrategy(TaskStrategy):
 
     def __init__(self, method: PromptedMethod) -> None:
         super().__init__(method)
+        self._averages_head = True
         if method.options.prototypes.share:
             self.arrays |= prototypes.empty(method.bench.backbone.dim).as_arrays()
 
-    def to_send(self, task: int) -> dict[str, NDArray[np.generic]]:
+    def to_send(self, task: int) -> dict[str, NDArray[Any]]:
         """What the task trains, and the prototypes of the task's classes only."""
+        self.arrays |= self.method.fidelity.start_round(task, self.arrays)
         arrays = super().to_send(task)
         if self.method.options.prototypes.share:
             known = Prototypes.from_arrays(self.arrays)
             arrays |= known.select(self.method.bench.tasks.classes[task]).as_arrays()
         return arrays
 
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """As the base class; notes which arrays this round averages."""
+        self._averages_head = self.method.fidelity.averages_head(self.schedule.ends_task(server_round))
+        return super().aggregate_train(server_round, replies)
+
     def merge(self, task: int, contributions: list[Contribution]) -> None:
         """Prompts, keys and head by weighted mean; each class's Gaussian over those who hold it."""
         weights = [self.weight(contribution) for contribution in contributions]
         updates = [contribution.update.arrays for contribution in contributions]
-        trained = self.method.trained(task)
-        self.arrays |= weighted_mean([pick(update, trained) for update in updates], weights)
+        averaged = self.method.averaged(task, with_head=self._averages_head)
+        self.arrays |= weighted_mean([pick(update, averaged) for update in updates], weights)
         if self.method.options.prototypes.share:
-            merged = prototypes.merge([Prototypes.from_arrays(u) for u in updates], weights)
+            reported = [Prototypes.from_arrays(update) for update in updates]
+            merged = prototypes.merge(reported, weights, self.method.fidelity)
             self.arrays |= prototypes.update(Prototypes.from_arrays(self.arrays), merged).as_arrays()
 
     def weight(self, contribution: Contribution) -> float:
-        """w_l = rho_l * n_l, or the same for everybody."""
+        """That of section 6, or the same for everybody."""
         if self.method.options.weighting == "uniform":
             return 1.0
-        return float(contribution.participations * contribution.update.samples)
+        return self.method.fidelity.client_weight(contribution.participations, contribution.update.samples)

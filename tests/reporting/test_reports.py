@@ -23,7 +23,7 @@ ARRAYS = {"general": np.ones((2, 3), np.float32)}
 def finished(small_run: dict[str, Any], tmp_path: Path) -> RunDirectory:
     """A run directory as the server writes it, from made-up rounds."""
     strategy = strategy_for(small_run)
-    directory = RunDirectory.create(tmp_path, strategy.config, 42, strategy.method.bench)
+    directory = RunDirectory.create(tmp_path, strategy.config, 42, strategy.method)
     observers = [
         RunLog(directory, strategy.config),
         ProgressFile(directory, strategy.schedule),

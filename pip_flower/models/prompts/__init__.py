@@ -1,5 +1,10 @@
-"""Prompt structures: which prompts exist, which a task trains, and how a sample gets its own."""
+"""Prompt structures: which prompts exist, which a task trains, and how a sample gets its own.
 
+A structure is one file: its options, tagged by `structure`, and a PromptStructure. `PromptOptions` and
+`make_structure` are all that lists them.
+"""
+
+from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompts.base import Prompted, PromptStructure, State
 from pip_flower.models.prompts.dualprompt import DualPrompt, DualPromptOptions
@@ -18,8 +23,8 @@ __all__ = [
 ]
 
 
-def make_structure(options: PromptOptions, backbone: Backbone) -> PromptStructure:
+def make_structure(options: PromptOptions, backbone: Backbone, fidelity: Paper) -> PromptStructure:
     """The structure that `options` describe, on this backbone."""
     if isinstance(options, DualPromptOptions):
-        return DualPrompt(options, backbone)
-    return L2P(options, backbone)
+        return DualPrompt(options, backbone, fidelity)
+    return L2P(options, backbone, fidelity)

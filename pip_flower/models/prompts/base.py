@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pip_flower.fidelity import Paper, Selection
 from pip_flower.models.backbone import Backbone
 
 State = Mapping[str, Tensor]
@@ -21,12 +22,22 @@ class Prompted(NamedTuple):
     similarity: Tensor
 
 
+class Choice(NamedTuple):
+    """`slots` [B or 1, k]: which pool entries each sample, or the whole batch, gets; `similarity` as in
+    `Prompted`."""
+
+    slots: Tensor
+    similarity: Tensor
+
+
 class PromptStructure(ABC):
     """Prompts are named arrays in a state; a structure holds none of them itself."""
 
-    def __init__(self, backbone: Backbone, matching: float) -> None:
-        self.backbone = backbone
+    def __init__(self, backbone: Backbone, fidelity: Paper, matching: float, selection: Selection) -> None:
+        self.backbone = backbone if fidelity.shortcuts else backbone.without_shortcuts()
+        self.fidelity = fidelity
         self.matching = matching
+        self.selection = fidelity.selection(selection)
 
     @abstractmethod
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:
@@ -37,14 +48,34 @@ class PromptStructure(ABC):
         """Names of the arrays that `task` trains; training needs no others."""
 
     @abstractmethod
+    def used(self, tasks: int) -> tuple[str, ...]:
+        """Names of the arrays that prediction uses after `tasks` tasks."""
+
+    @abstractmethod
+    def needs_query(self, task: int | None) -> bool:
+        """Whether the features of `task` (None: at inference) depend on the query."""
+
+    @abstractmethod
     def forward(
         self, state: State, images: Tensor, query: Tensor | None, *, task: int | None, tasks: int
     ) -> Prompted:
         """Images [B, 3, S, S] -> features.
 
-        With `task` the prompts of that task are used where the structure has such; without, each
-        sample's are chosen by its query [B, D] among those of the first `tasks` tasks.
+        With `task` the prompts of that task are used where the structure has such, and the query
+        [B, D] only enters the similarity (NaN without one); without `task`, prompts are chosen by the
+        query among those of the first `tasks` tasks.
         """
+
+    def choose(self, query: Tensor | None, keys: Tensor, count: int) -> Choice:
+        """The `count` keys [P, D] of greatest similarity, for each sample or by the batch's vote."""
+        if query is None:
+            raise ValueError("selection by similarity needs the query")
+        similarity = cosine(query, keys)
+        slots = similarity.topk(count, dim=1).indices
+        if self.selection == "batch":
+            slots = self.fidelity.vote(slots, len(keys), count).unsqueeze(0)
+        chosen = similarity.gather(1, slots.expand(len(query), -1))
+        return Choice(slots, chosen.sum(dim=1).mean())
 
     def matching_loss(self, similarity: Tensor) -> Tensor:
         """lambda * sum over selected keys of (1 - cos), less the constant."""
@@ -58,4 +89,9 @@ def uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 def cosine(query: Tensor, keys: Tensor) -> Tensor:
     """Cosine similarity of query [B, D] and keys [P, D] -> [B, P]."""
-    return F.normalize(query, dim=1, eps=1e-6) @ F.normalize(keys, dim=1, eps=1e-6).T
+    return unit(query) @ unit(keys).T
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Rows [n, D] scaled to length 1."""
+    return F.normalize(vectors, dim=1, eps=1e-6)

@@ -6,84 +6,138 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompted_vit import Prefix, prompted_tokens
-from pip_flower.models.prompts.base import Prompted, PromptStructure, State, cosine, uniform
+from pip_flower.models.prompted_vit import Prefix, Prompts
+from pip_flower.models.prompts.base import Choice, Prompted, PromptStructure, State, cosine, uniform
 from pip_flower.schema import ConfigError, bounded
 
 
 @dataclass(frozen=True)
 class DualPromptOptions:
-    """Lengths and blocks of both kinds of prefix, and the weight of the matching loss."""
+    """Lengths and blocks of both kinds of prefix, selection, and the weight of the matching loss."""
 
     structure: Literal["dualprompt"]
     general_length: int = bounded(1)
     general_blocks: tuple[int, ...] = bounded(0)
     expert_length: int = bounded(1)
     expert_blocks: tuple[int, ...] = bounded(0)
+    selection: Literal["sample", "batch"]
     matching: float = bounded(0)
 
 
 class DualPrompt(PromptStructure):
-    """`general` [blocks, 2, length, heads, D / heads]; `expert.t` likewise and `key.t` [D] per task."""
+    """`general` [blocks, 2, length, heads, D / heads]; `expert.s` likewise and `key.s` [D] per slot.
 
-    def __init__(self, options: DualPromptOptions, backbone: Backbone) -> None:
-        super().__init__(backbone, options.matching)
+    Slot t belongs to task t. The pool grows with the tasks, or has a fixed size from the start, in
+    which case tasks beyond it own no slot and choose among all.
+    """
+
+    def __init__(self, options: DualPromptOptions, backbone: Backbone, fidelity: Paper) -> None:
+        super().__init__(backbone, fidelity, options.matching, options.selection)
         self.options = options
-        for name in ("general_blocks", "expert_blocks"):
-            if max(getattr(options, name), default=0) >= backbone.depth:
-                raise ConfigError(
-                    f"method.prompt.{name}",
-                    f"{list(getattr(options, name))} but the backbone has {backbone.depth} blocks",
-                    f"Give blocks from 0 to {backbone.depth - 1}",
-                )
+        _check_blocks(options, backbone.depth)
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:
         """A slot for the task: a copy of the previous one with a key of its own."""
-        o = self.options
-        heads, dim = self.backbone.heads, self.backbone.dim
-        added: dict[str, Tensor] = {}
+        o, pool = self.options, self.fidelity.pool
         if task == 0:
-            shape = (len(o.general_blocks), 2, o.general_length, heads, dim // heads)
-            added["general"] = uniform(shape, generator)
-            shape = (len(o.expert_blocks), 2, o.expert_length, heads, dim // heads)
-            added["expert.0"] = uniform(shape, generator)
-        else:
-            added[f"expert.{task}"] = state[f"expert.{task - 1}"].clone()
-        added[f"key.{task}"] = uniform((dim,), generator)
-        return added
+            added = {"general": uniform(self._shape(o.general_blocks, o.general_length), generator)}
+            for slot in range(pool or 1):
+                added |= self._fresh_slot(slot, generator)
+            return added
+        if pool is not None:
+            return {}
+        fresh = self._fresh_slot(task, generator)
+        return fresh | {f"expert.{task}": state[f"expert.{task - 1}"].clone()}
 
     def trained(self, task: int) -> tuple[str, ...]:
-        """The general prefixes and the task's own slot."""
-        return ("general", f"expert.{task}", f"key.{task}")
+        """The general prefixes and the task's own slot; all slots where it has none."""
+        return ("general", *self._names([task] if self._owns_slot(task) else self._slots(task + 1)))
+
+    def used(self, tasks: int) -> tuple[str, ...]:
+        """The general prefixes and every slot there is."""
+        return ("general", *self._names(self._slots(tasks)))
+
+    def needs_query(self, task: int | None) -> bool:
+        """Not in a task that owns a slot."""
+        return task is None or not self._owns_slot(task)
 
     def forward(
         self, state: State, images: Tensor, query: Tensor | None, *, task: int | None, tasks: int
     ) -> Prompted:
-        """Slot `task`, or each sample's slot of greatest similarity."""
-        if task is not None:
-            expert = state[f"expert.{task}"].unsqueeze(0)
-            similarity = self._similarity_to(state[f"key.{task}"], query)
-        else:
-            if query is None:
-                raise ValueError("selection by similarity needs the query")
-            keys = torch.stack([state[f"key.{slot}"] for slot in range(tasks)])
-            best = cosine(query, keys).max(dim=1)
-            similarity = best.values.mean()
-            expert = torch.stack([state[f"expert.{slot}"] for slot in range(tasks)])[best.indices]
+        """Slot `task`, or the slot of greatest similarity."""
+        choice, expert = self.experts(state, len(images), query, task=task, tasks=tasks)
         prefixes = _prefixes(state["general"].unsqueeze(0), self.options.general_blocks)
         prefixes |= _prefixes(expert, self.options.expert_blocks)
-        tokens = prompted_tokens(self.backbone.vit, images, prefixes)
-        return Prompted(tokens[:, 0].float(), similarity)
+        features = self.backbone.encode(images, Prompts(prefixes)).squeeze(1)
+        return Prompted(features, choice.similarity)
+
+    def experts(
+        self, state: State, batch: int, query: Tensor | None, *, task: int | None, tasks: int
+    ) -> tuple[Choice, Tensor]:
+        """The choice of slots, and the expert prefixes as the samples get them:
+        [B or 1, blocks, 2, length, heads, D / heads]."""
+        if task is not None and self._owns_slot(task):
+            choice = self._own_slot(state, task, query)
+            chosen = state[f"expert.{task}"].unsqueeze(0)
+        else:
+            slots = self._slots(tasks)
+            keys = torch.stack([state[f"key.{slot}"] for slot in slots])
+            choice = self.choose(query, keys, 1)
+            pool = torch.stack([state[f"expert.{slot}"] for slot in slots])
+            chosen = pool[choice.slots.squeeze(1)]
+        return choice, self.fidelity.expert_layout(chosen, batch)
+
+    def _own_slot(self, state: State, task: int, query: Tensor | None) -> Choice:
+        key = state[f"key.{task}"]
+        slots = torch.full((1, 1), task, device=key.device)
+        if query is None:
+            return Choice(slots, torch.full((), torch.nan, device=key.device))
+        return Choice(slots, cosine(query, key.unsqueeze(0)).mean())
+
+    def _owns_slot(self, task: int) -> bool:
+        return self.fidelity.pool is None or task < self.fidelity.pool
+
+    def _slots(self, tasks: int) -> range:
+        return range(tasks if self.fidelity.pool is None else self.fidelity.pool)
 
     @staticmethod
-    def _similarity_to(key: Tensor, query: Tensor | None) -> Tensor:
-        if query is None:
-            return key.new_zeros(())
-        return cosine(query, key.unsqueeze(0)).mean()
+    def _names(slots: range | list[int]) -> tuple[str, ...]:
+        return tuple(name for slot in slots for name in (f"expert.{slot}", f"key.{slot}"))
+
+    def _fresh_slot(self, slot: int, generator: torch.Generator) -> dict[str, Tensor]:
+        shape = self._shape(self.options.expert_blocks, self.options.expert_length)
+        return {
+            f"expert.{slot}": uniform(shape, generator),
+            f"key.{slot}": uniform((self.backbone.dim,), generator),
+        }
+
+    def _shape(self, blocks: tuple[int, ...], length: int) -> tuple[int, ...]:
+        heads = self.backbone.heads
+        return (len(blocks), 2, length, heads, self.backbone.dim // heads)
 
 
 def _prefixes(stored: Tensor, blocks: tuple[int, ...]) -> dict[int, Prefix]:
     """Stored [B or 1, blocks, 2, length, heads, D / heads] -> the prefix of each block."""
     by_head = stored.transpose(3, 4)
     return {block: Prefix(by_head[:, i, 0], by_head[:, i, 1]) for i, block in enumerate(blocks)}
+
+
+def _check_blocks(options: DualPromptOptions, depth: int) -> None:
+    taken: set[int] = set()
+    for name in ("general_blocks", "expert_blocks"):
+        blocks = getattr(options, name)
+        if max(blocks, default=0) >= depth:
+            raise ConfigError(
+                f"method.prompt.{name}",
+                f"{list(blocks)} but the backbone has {depth} blocks",
+                f"Give blocks from 0 to {depth - 1}",
+            )
+        if len(taken | set(blocks)) < len(taken) + len(blocks):
+            raise ConfigError(
+                f"method.prompt.{name}",
+                f"{list(blocks)} gives a block a second prefix",
+                "Name every block once, in general_blocks or in expert_blocks",
+            )
+        taken |= set(blocks)

@@ -6,28 +6,30 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompted_vit import cls_position, prompted_tokens
-from pip_flower.models.prompts.base import Prompted, PromptStructure, State, cosine, uniform
+from pip_flower.models.prompted_vit import Prompts, cls_position
+from pip_flower.models.prompts.base import Prompted, PromptStructure, State, uniform
 from pip_flower.schema import ConfigError, bounded
 
 
 @dataclass(frozen=True)
 class L2POptions:
-    """Size of the pool, length of a prompt, how many a sample gets, weight of the matching loss."""
+    """Size of the pool, length of a prompt, how many a sample gets, selection, matching loss."""
 
     structure: Literal["l2p"]
     pool: int = bounded(1)
     length: int = bounded(1)
     top_k: int = bounded(1)
+    selection: Literal["sample", "batch"]
     matching: float = bounded(0)
 
 
 class L2P(PromptStructure):
     """`pool.prompt` [pool, length, D] and `pool.key` [pool, D]."""
 
-    def __init__(self, options: L2POptions, backbone: Backbone) -> None:
-        super().__init__(backbone, options.matching)
+    def __init__(self, options: L2POptions, backbone: Backbone, fidelity: Paper) -> None:
+        super().__init__(backbone, fidelity, options.matching, options.selection)
         self.options = options
         if options.top_k > options.pool:
             raise ConfigError(
@@ -50,6 +52,14 @@ class L2P(PromptStructure):
         """The whole pool, in every task."""
         return ("pool.prompt", "pool.key")
 
+    def used(self, tasks: int) -> tuple[str, ...]:  # noqa: ARG002
+        """The whole pool."""
+        return ("pool.prompt", "pool.key")
+
+    def needs_query(self, task: int | None) -> bool:  # noqa: ARG002
+        """Always: no prompt belongs to a task."""
+        return True
+
     def forward(
         self,
         state: State,
@@ -60,11 +70,8 @@ class L2P(PromptStructure):
         tasks: int,  # noqa: ARG002
     ) -> Prompted:
         """The features are the mean of the inserted tokens after the final norm."""
-        if query is None:
-            raise ValueError("selection by similarity needs the query")
-        best = cosine(query, state["pool.key"]).topk(self.options.top_k, dim=1)
-        similarity = best.values.sum(dim=1).mean()
-        chosen = state["pool.prompt"][best.indices].flatten(1, 2)
-        vit = self.backbone.vit
-        tokens = prompted_tokens(vit, images, insertions={0: chosen + cls_position(vit)})
-        return Prompted(tokens[:, 1 : 1 + chosen.shape[1]].mean(dim=1).float(), similarity)
+        choice = self.choose(query, state["pool.key"], self.options.top_k)
+        inserted = state["pool.prompt"][choice.slots].flatten(1, 2) + cls_position(self.backbone.vit)
+        behind_cls = slice(1, 1 + inserted.shape[1])
+        tokens = self.backbone.encode(images, Prompts(insertions={0: inserted}), behind_cls)
+        return Prompted(tokens.mean(dim=1), choice.similarity)
