@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from glyphs import make_alphabet, render
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -36,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pip_flower.torchvision_compat  # noqa: F401  (has to precede timm)
+from glyphs import make_alphabet, render
 
 # isort: split
 from timm.models.vision_transformer import VisionTransformer

@@ -1,0 +1,13 @@
+"""PIP-Align: PIP whose head the server refits on the Gaussians of all classes seen, after each task."""
+
+from pip_flower.methods.aligned import AlignedMethod, AlignedOptions
+from pip_flower.methods.registry import register
+from pip_flower.strategies.align import AlignStrategy
+
+register(
+    "pip-align",
+    title="PIP with aligned heads",
+    options=AlignedOptions,
+    method=AlignedMethod,
+    strategy=AlignStrategy,
+)

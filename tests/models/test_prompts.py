@@ -1,0 +1,133 @@
+"""Prompt structures: growth, selection and what a task trains."""
+
+import pytest
+import torch
+from toy import images, toy_backbone, toy_state, toy_structure
+
+from pip_flower.models.prompts import PromptStructure
+from pip_flower.schema import ConfigError
+
+METHODS = ["pip-dualprompt", "pip-l2p"]
+
+
+def forward(structure: PromptStructure, state: dict, count: int, **kwargs: int | None) -> torch.Tensor:
+    given = {"task": None, "tasks": 3, **kwargs}
+    query = structure.backbone.query(images(8))[:count]
+    with torch.inference_mode():
+        return structure.forward(state, images(8)[:count], query, **given).features
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_sample_is_predicted_as_if_it_were_alone(method: str) -> None:
+    structure = toy_structure(method)
+    state = toy_state(structure, tasks=3)
+    together = forward(structure, state, 8)
+    assert torch.allclose(together[:1], forward(structure, state, 1), atol=1e-5)
+
+
+def test_with_a_vote_the_majority_decides_for_the_others() -> None:
+    backbone = toy_backbone()
+    query = backbone.query(images(8))
+    state = toy_state(toy_structure(backbone=backbone), tasks=2)
+    # Sample 0 alone would take slot 0; all others take slot 1.
+    away = query[0] - query[1:].mean(dim=0)
+    state |= {"key.0": away, "key.1": -away}
+    own, voted = (
+        forward(toy_structure(backbone=backbone, selection=how), state, 8, tasks=2) for how in ("sample", "batch")
+    )
+    structure = toy_structure(backbone=backbone)
+    first, second = (forward(structure, state, 8, task=slot, tasks=2)[0] for slot in (0, 1))
+    assert torch.allclose(own[0], first, atol=1e-6)
+    assert torch.allclose(voted[0], second, atol=1e-6)
+    assert not torch.allclose(first, second, atol=1e-3)
+
+
+def test_a_vote_gives_all_samples_the_most_frequent_choice_and_ties_to_the_first() -> None:
+    structure = toy_structure(selection="batch")
+    keys = torch.eye(32)[:4]
+    query = torch.eye(32)[[2, 1, 2, 0, 1]]
+    assert structure.choose(query, keys, 1).slots.tolist() == [[1]]
+    assert structure.choose(query[:3], keys, 1).slots.tolist() == [[2]]
+    # 2, 1 and 2 match exactly; cos is 0 for the other samples.
+    assert structure.choose(query[:3], keys, 1).similarity == pytest.approx(2 / 3)
+
+
+def test_per_sample_choice_and_its_similarity() -> None:
+    structure = toy_structure()
+    keys, query = torch.eye(32)[:4], 3 * torch.eye(32)[[2, 1, 3]]
+    choice = structure.choose(query, keys, 1)
+    assert choice.slots.tolist() == [[2], [1], [3]]
+    assert choice.similarity == pytest.approx(1.0)
+
+
+def test_the_dualprompt_pool_grows_without_knowing_how_many_tasks_come() -> None:
+    structure = toy_structure()
+    generator = torch.Generator().manual_seed(0)
+    state: dict[str, torch.Tensor] = {}
+    for task in range(13):
+        added = structure.start_task(task, state, generator)
+        assert set(added) == ({"general"} if task == 0 else set()) | {f"expert.{task}", f"key.{task}"}
+        state |= added
+        if task:
+            assert torch.equal(state[f"expert.{task}"], state[f"expert.{task - 1}"])
+            assert not torch.equal(state[f"key.{task}"], state[f"key.{task - 1}"])
+    assert structure.trained(12) == ("general", "expert.12", "key.12")
+    assert len(structure.used(13)) == 27
+
+
+def test_training_uses_the_slot_of_the_task_and_prediction_the_best_key() -> None:
+    structure = toy_structure()
+    state = toy_state(structure, tasks=3)
+    query = structure.backbone.query(images(8))
+    for slot in range(3):
+        favoured = {**state, f"key.{slot}": query.mean(dim=0)}
+        favoured |= {f"key.{other}": -query.mean(dim=0) for other in range(3) if other != slot}
+        by_task = forward(structure, favoured, 8, task=slot)
+        assert torch.allclose(forward(structure, favoured, 8), by_task, atol=1e-6)
+        assert not torch.allclose(forward(structure, favoured, 8, task=(slot + 1) % 3), by_task, atol=1e-3)
+
+
+def test_dualprompt_needs_no_query_for_the_features_of_a_task() -> None:
+    structure = toy_structure()
+    state = toy_state(structure)
+    assert not structure.needs_query(1)
+    assert structure.needs_query(None)
+    with torch.inference_mode():
+        without = structure.forward(state, images(4), None, task=1, tasks=2).features
+    assert torch.equal(without, forward(structure, state, 4, task=1, tasks=2))
+    with pytest.raises(ValueError, match="needs the query"):
+        structure.forward(state, images(4), None, task=None, tasks=2)
+
+
+def test_l2p_reads_the_mean_of_its_inserted_tokens() -> None:
+    structure = toy_structure("pip-l2p", top_k=1, length=3, pool=1)
+    state = toy_state(structure)
+    vit = structure.backbone.vit
+    with torch.inference_mode():
+        tokens = vit._pos_embed(vit.patch_embed(images(4)))
+        prompt = (state["pool.prompt"][0] + vit.pos_embed[0, :1]).expand(4, -1, -1)
+        tokens = torch.cat([tokens[:, :1], prompt, tokens[:, 1:]], dim=1)
+        expected = vit.norm(vit.blocks(tokens))[:, 1:4].mean(dim=1)
+    assert torch.allclose(forward(structure, state, 4), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("pip-dualprompt", {"expert_blocks": (5, 6)}, "method.prompt.expert_blocks.*6 blocks.*0 to 5"),
+        ("pip-dualprompt", {"expert_blocks": (1, 2)}, "expert_blocks.*second prefix"),
+        ("pip-dualprompt", {"general_blocks": (0, 0)}, "general_blocks.*second prefix"),
+        ("pip-l2p", {"top_k": 11}, "11 prompts cannot be chosen from a pool of 10"),
+    ],
+)
+def test_impossible_structures_are_refused(method: str, changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        toy_structure(method, **changes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_structures_work_on_any_depth_width_and_kind(method: str) -> None:
+    backbone = toy_backbone(embed_dim=48, num_heads=4, depth=5, patch_size=16, reg_tokens=2, init_values=0.3)
+    structure = toy_structure(method, backbone=backbone)
+    state = toy_state(structure, tasks=3)
+    assert forward(structure, state, 3).shape == (3, 48)

@@ -1,0 +1,247 @@
+"""Each point at which the released code differs from the paper: what it does, and that it matters."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import images, toy_backbone, toy_state, toy_structure, toy_trainer
+
+from pip_flower import prototypes, runtime
+from pip_flower.config import Config
+from pip_flower.config_files import Selection, load_config
+from pip_flower.fidelity import Paper, Released, fidelity_named
+from pip_flower.methods.base import ClientJob, ClientUpdate
+from pip_flower.methods.prompted import PromptedMethod
+from pip_flower.methods.registry import make_method, options_type
+from pip_flower.models import classifier
+from pip_flower.models.prompts.dualprompt import DualPrompt
+from pip_flower.strategies.base import Contribution
+from pip_flower.strategies.prompts import PromptStrategy
+from pip_flower.workbench import Workbench
+
+PAPER, RELEASED = Paper(), Released()
+
+
+def test_the_configuration_names_them() -> None:
+    assert type(fidelity_named("paper")) is Paper
+    assert type(fidelity_named("released")) is Released
+
+
+def test_client_weight() -> None:
+    assert PAPER.client_weight(participations=3, samples=50) == 150
+    assert RELEASED.client_weight(participations=3, samples=50) == 3
+
+
+def test_global_variance() -> None:
+    shares, means = np.array([[0.25], [0.75]]), np.array([[0.0], [4.0]])
+    given = shares, means, np.array([[1.0], [1.0]]), np.array([3.0])
+    assert PAPER.global_variance(*given).tolist() == [4.0]
+    assert RELEASED.global_variance(*given).tolist() == [-9.0]
+
+
+def test_batch_variance() -> None:
+    features = np.array([[0.0], [2.0]])
+    assert PAPER.batch_variance(features).tolist() == [1.0]
+    assert RELEASED.batch_variance(features).tolist() == [2.0]
+    assert PAPER.batch_variance(features[:1]).tolist() == [0.0]
+    assert np.isnan(RELEASED.batch_variance(features[:1])).all()
+
+
+def test_variance_of_several_batches() -> None:
+    features, labels = np.random.default_rng(0).normal(size=(8, 2)), np.zeros(8, dtype=np.int64)
+    found = {
+        fidelity.name: prototypes.pool(
+            [prototypes.summarise(features[rows], labels[rows], fidelity) for rows in (slice(3), slice(3, 8))]
+        ).variance[0]
+        for fidelity in (PAPER, RELEASED)
+    }
+    assert np.allclose(found["paper"], features.var(axis=0))
+    assert (found["released"] > found["paper"] * 1.05).all()
+
+
+def test_augmentation() -> None:
+    mean, variance = np.zeros((2, 3)), np.full((2, 3), 4.0)
+    drawn, rows = PAPER.augment(mean, variance, np.array([3, 0]), np.random.default_rng(0))
+    assert rows.tolist() == [0, 0, 0]
+    assert ((drawn > 0) & (drawn < 2)).all()
+    assert np.array_equal(drawn, np.repeat(drawn[:, :1], 3, axis=1))
+    pairs, rows = RELEASED.augment(mean, variance, np.array([3, 0]), np.random.default_rng(0))
+    assert rows.tolist() == [0, 1, 0, 1]
+    assert np.array_equal(pairs[:2], -pairs[2:])
+    # var^2 / 3 = 16 / 3 bounds the step, and every dimension has its own.
+    assert np.abs(pairs).max() > 2
+    assert np.abs(pairs).max() < 16 / 3
+    assert len(np.unique(pairs)) == 12
+
+
+@pytest.mark.parametrize("batch", [4, 5])
+def test_expert_layout(batch: int) -> None:
+    stored = torch.tensor([0.0, 1.0]).view(1, 1, 2, 1, 1, 1)
+    received = RELEASED.expert_layout(stored, batch).flatten(1).tolist()
+    middle = [[0.0, 1.0]] if batch % 2 else []
+    assert received == [[0.0, 0.0]] * (batch // 2) + middle + [[1.0, 1.0]] * (batch // 2)
+    assert PAPER.expert_layout(stored, batch).flatten(1).tolist() == [[0.0, 1.0]]
+
+
+def test_expert_layout_reaches_the_features() -> None:
+    backbone = toy_backbone()
+    paper, released = (toy_structure(fidelity=name, backbone=backbone) for name in ("paper", "released"))
+    state = toy_state(released)
+    found = [
+        structure.forward(state, images(4), None, task=1, tasks=2).features for structure in (paper, released)
+    ]
+    assert not torch.allclose(*found, atol=1e-2)
+
+
+def test_selection_is_a_vote() -> None:
+    assert toy_structure().selection == "sample"
+    assert toy_structure(selection="batch").selection == "batch"
+    assert toy_structure(fidelity="released").selection == "batch"
+
+
+def test_both_votes_choose_the_same_prompts() -> None:
+    choices = torch.tensor([[1, 4], [4, 7], [4, 1], [7, 2]])
+    assert PAPER.vote(choices, 10, 3).tolist() == [4, 1, 7]
+    assert sorted(RELEASED.vote(choices, 10, 3).tolist()) == [1, 4, 7]
+
+
+def test_pool_of_ten_slots() -> None:
+    structure = toy_structure(fidelity="released")
+    assert isinstance(structure, DualPrompt)
+    state = toy_state(structure, tasks=12)
+    assert {name for name in state if name.startswith("key.")} == {f"key.{slot}" for slot in range(10)}
+    assert structure.trained(9) == ("general", "expert.9", "key.9")
+    # Task 11 has no slot of its own: it chooses among all ten and trains whichever it gets.
+    assert len(structure.trained(11)) == 21
+    query = structure.backbone.query(images(6))
+    trainer = toy_trainer(structure, state, task=11)
+    prompted = structure.forward(trainer.state, images(6), query, task=11, tasks=12)
+    prompted.features.sum().backward()
+    trained = [slot for slot in range(10) if trainer.state[f"expert.{slot}"].grad.abs().sum() > 0]
+    assert len(trained) == 1
+    assert toy_structure().trained(11) == ("general", "expert.11", "key.11")
+
+
+def test_both_cross_entropies_agree() -> None:
+    features, targets = torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 2])
+    head = torch.randn(3, 3), torch.randn(3)
+    paper, released = (f.cross_entropy(features, head, targets, (4, 2)) for f in (PAPER, RELEASED))
+    assert torch.allclose(paper, released)
+
+
+def test_query_of_the_augmented_view() -> None:
+    assert PAPER.query("cached") == "cached"
+    assert RELEASED.query("cached") == "augmented"
+
+
+def test_head_is_averaged_in_the_last_round_only() -> None:
+    assert [PAPER.averages_head(last) for last in (False, True)] == [True, True]
+    assert [RELEASED.averages_head(last) for last in (False, True)] == [False, True]
+
+
+@pytest.fixture
+def method(request: pytest.FixtureRequest, small_run: dict[str, Any]) -> Iterator[PromptedMethod]:
+    """PIP-DualPrompt on six classes of digits, in the fidelity that the test asks for."""
+    made = make_method(Workbench(_config(small_run, request.param)))
+    assert isinstance(made, PromptedMethod)
+    yield made
+
+
+def _config(small_run: dict[str, Any], fidelity: str) -> Config:
+    run = {**small_run, "overrides": f"{small_run['overrides']} fidelity={fidelity}"}
+    return load_config(Selection.from_run_config(run), options_type)
+
+
+def _fit(method: PromptedMethod, arrays: dict[str, Any], memory: Any, round_: int = 1) -> ClientUpdate:
+    sent = {**arrays, **prototypes.empty(method.bench.backbone.dim).as_arrays()}
+    samples = method.bench.client_samples(0, 0, "train")
+    return method.fit(ClientJob(round_, 0, 0, sent, samples, memory))
+
+
+@pytest.mark.parametrize(("method", "kept"), [("paper", False), ("released", True)], indirect=["method"])
+def test_head_and_optimizer_that_stay_with_the_client(method: PromptedMethod, kept: bool) -> None:
+    arrays = method.start_task(0, {})
+    first = _fit(method, arrays, {})
+    weight = classifier.row_names(0)[0]
+    assert (weight in first.memory) is kept
+    assert any(name.startswith("adam.") for name in first.memory) is kept
+    again, anew = (_fit(method, arrays, memory, round_=2) for memory in (first.memory, {}))
+    assert np.array_equal(again.arrays[weight], anew.arrays[weight]) is not kept
+
+
+@pytest.mark.parametrize(("method", "view"), [("paper", "test"), ("released", "train")], indirect=["method"])
+def test_view_that_prototypes_are_taken_from(
+    method: PromptedMethod, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    for name in ("test", "train"):
+        original = getattr(method.bench.views, name)
+        monkeypatch.setattr(
+            method.bench.views, name, lambda *a, name=name, original=original: seen.append(name) or original(*a)
+        )
+    _fit(method, method.start_task(0, {}), {})
+    # The prototype pass is the last thing a client does.
+    assert seen[-1] == view
+
+
+@pytest.mark.parametrize(("method", "injects"), [("paper", True), ("released", False)], indirect=["method"])
+def test_own_prototypes_in_the_first_round(
+    method: PromptedMethod, injects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[int] = []
+    original = method._injection
+    monkeypatch.setattr(method, "_injection", lambda known, *a: tables.append(len(known)) or original(known, *a))
+    _fit(method, method.start_task(0, {}), {})
+    assert tables[0] == 0
+    assert (tables[1] > 0) is injects
+
+
+@pytest.mark.parametrize(("method", "columns"), [("paper", 2), ("released", 6)], indirect=["method"])
+def test_classes_that_compete_at_test_time(method: PromptedMethod, columns: int) -> None:
+    arrays = {name: torch.from_numpy(value) for name, value in method.start_task(0, {}).items()}
+    scores = method.scores(arrays, method.bench.test_samples(0), tasks=1)
+    assert scores.shape[1] == columns == len(method.candidates(1))
+    rows = classifier.row_names(1)[0]
+    assert rows not in method.predicting(1)
+
+
+@pytest.mark.parametrize(("method", "resets"), [("paper", False), ("released", True)], indirect=["method"])
+def test_start_of_a_slot_in_a_later_round(method: PromptedMethod, resets: bool) -> None:
+    strategy = PromptStrategy(method)
+    for task in (0, 1):
+        strategy.arrays |= method.start_task(task, strategy.arrays)
+    strategy.arrays["expert.1"] = np.zeros_like(strategy.arrays["expert.1"])
+    sent = strategy.to_send(1)["expert.1"]
+    assert np.array_equal(sent, strategy.arrays["expert.0"]) is resets
+    assert (not sent.any()) is not resets
+
+
+@pytest.mark.parametrize(
+    ("method", "weights"), [("paper", (10, 60)), ("released", (1, 2))], indirect=["method"]
+)
+def test_weights_that_the_strategy_uses(method: PromptedMethod, weights: tuple[int, int]) -> None:
+    strategy = PromptStrategy(method)
+    found = [
+        strategy.weight(Contribution(0, rho, ClientUpdate({}, samples, {}))) for rho, samples in ((1, 10), (2, 30))
+    ]
+    assert tuple(found) == weights
+
+
+def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
+    small_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bench(name: str) -> Workbench:
+        monkeypatch.setenv("PIP_FLOWER_CACHE", str(tmp_path / name))
+        return Workbench(_config(small_run, "paper"))
+
+    samples = bench("first").data.train
+    cold = bench("first").queries(samples)
+    order = runtime.stream(0, "company").permutation(len(samples))
+    second = bench("second")
+    pieces = [second.queries(samples.take(part)) for part in np.split(order, [1, 4, 30])]
+    assert torch.equal(torch.cat(pieces), cold[order])
+    monkeypatch.setattr(Workbench, "_fresh_queries", lambda *_: pytest.fail("computed again"))
+    assert torch.equal(bench("first").queries(samples), cold)
