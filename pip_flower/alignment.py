@@ -1,7 +1,7 @@
 """Refit a head on features drawn from class Gaussians, so that rows learnt apart fit together."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.prototypes import Prototypes
-from pip_flower.schema import bounded
+from pip_flower.schema import Bounds
 
 
 @dataclass(frozen=True)
 class AlignOptions:
     """Draws per class and step, Adam steps and rate, and the factor on the variances."""
 
-    draws: int = bounded(1)
-    steps: int = bounded(1)
-    learning_rate: float = bounded(0, exclusive_minimum=True)
-    variance: float = bounded(0)
+    draws: Annotated[int, Bounds(1)]
+    steps: Annotated[int, Bounds(1)]
+    learning_rate: Annotated[float, Bounds(0, exclusive_minimum=True)]
+    variance: Annotated[float, Bounds(0)]
 
 
 def align_head(

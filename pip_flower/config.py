@@ -3,9 +3,9 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pip_flower.schema import as_mapping, bounded
+from pip_flower.schema import Bounds, as_mapping
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class BackboneConfig:
     name: str
     pretrained: bool
     weights: str
-    image_size: int = bounded(0)
+    image_size: Annotated[int, Bounds(0)]
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class DatasetConfig:
 
     source: str
     data_dir: str
-    classes: int = bounded(2)
+    classes: Annotated[int, Bounds(2)]
     class_order: Literal["label", "seed"]
-    crop_scale: tuple[float, float] = bounded(0, 1, exclusive_minimum=True)
-    crop_ratio: tuple[float, float] = bounded(0, exclusive_minimum=True)
+    crop_scale: Annotated[tuple[float, float], Bounds(0, 1, exclusive_minimum=True)]
+    crop_ratio: Annotated[tuple[float, float], Bounds(0, exclusive_minimum=True)]
     flip: bool
-    test_resize: int = bounded(0)
+    test_resize: Annotated[int, Bounds(0)]
     test_interpolation: Literal["bilinear", "bicubic"]
     normalize: Literal["none", "backbone"]
 
@@ -39,35 +39,35 @@ class PartitionConfig:
     """How a task's training samples are spread over the clients."""
 
     scheme: Literal["classes", "iid"]
-    class_fraction: float = bounded(0, 1, exclusive_minimum=True)
+    class_fraction: Annotated[float, Bounds(0, 1, exclusive_minimum=True)]
 
 
 @dataclass(frozen=True)
 class FederationConfig:
     """Who takes part, and how long the server waits for them."""
 
-    clients: int = bounded(1)
-    clients_per_round: int = bounded(1)
-    wait_seconds: float = bounded(0)
-    round_timeout: float = bounded(0, exclusive_minimum=True)
+    clients: Annotated[int, Bounds(1)]
+    clients_per_round: Annotated[int, Bounds(1)]
+    wait_seconds: Annotated[float, Bounds(0)]
+    round_timeout: Annotated[float, Bounds(0, exclusive_minimum=True)]
 
 
 @dataclass(frozen=True)
 class ScheduleConfig:
     """T tasks in R rounds."""
 
-    tasks: int = bounded(1)
-    rounds: int = bounded(1)
+    tasks: Annotated[int, Bounds(1)]
+    rounds: Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
     """A client's local training."""
 
-    learning_rate: float = bounded(0, exclusive_minimum=True)
-    epochs: int = bounded(1)
-    batch_size: int = bounded(1)
-    clip_norm: float = bounded(0, exclusive_minimum=True)
+    learning_rate: Annotated[float, Bounds(0, exclusive_minimum=True)]
+    epochs: Annotated[int, Bounds(1)]
+    batch_size: Annotated[int, Bounds(1)]
+    clip_norm: Annotated[float, Bounds(0, exclusive_minimum=True)]
     query: Literal["cached", "augmented"]
 
 
@@ -76,7 +76,7 @@ class EvaluationConfig:
     """Where and how accuracy is measured."""
 
     where: Literal["server", "clients"]
-    batch_size: int = bounded(1)
+    batch_size: Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class RuntimeConfig:
     precision: Literal["auto", "float32", "bfloat16"]
     compile: bool
     cache_dir: str
-    threads: int = bounded(1)
-    client_cpus: int = bounded(1)
-    client_gpus: float = bounded(0)
+    threads: Annotated[int, Bounds(1)]
+    client_cpus: Annotated[int, Bounds(1)]
+    client_gpus: Annotated[float, Bounds(0)]
 
 
 @dataclass(frozen=True)

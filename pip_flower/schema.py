@@ -2,7 +2,7 @@
 
 A field's type says what is allowed: ``int``, ``float``, ``bool``, ``str``, ``Literal[...]``,
 ``tuple[X, ...]``, ``tuple[X, Y]``, a nested dataclass, or a union of dataclasses told apart by a
-``Literal`` of one value. ``bounded(...)`` adds limits to a number.
+``Literal`` of one value. ``Annotated[..., Bounds(...)]`` adds limits to a number.
 """
 
 import contextlib
@@ -27,12 +27,13 @@ class ConfigError(ValueError):
         super().__init__(f"{key}{where}: {problem}. {remedy}")
 
 
-def bounded(
-    minimum: float | None = None, maximum: float | None = None, *, exclusive_minimum: bool = False
-) -> Any:
-    """A required numeric field with limits."""
-    limits = {"minimum": minimum, "maximum": maximum, "exclusive": exclusive_minimum}
-    return dataclasses.field(metadata=limits)
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Limits of a number, or of every number of a tuple: ``Annotated[int, Bounds(1)]``."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
 
 
 def build(cls: type[T], values: Any, path: str = "", origins: Origins | None = None) -> T:
@@ -61,7 +62,7 @@ def as_mapping(value: Any) -> Any:
 def _dataclass(cls: Any, values: Any, path: str, origins: Origins) -> Any:
     if not isinstance(values, Mapping):
         _fail(path, f"expected a section with keys, got {values!r}", f"Give {_keys(cls)}", origins)
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in values:
         if name not in fields:
@@ -74,7 +75,6 @@ def _dataclass(cls: Any, values: Any, path: str, origins: Origins) -> Any:
         key = _join(path, name)
         if name in values:
             built[name] = _value(hints[name], values[name], key, origins)
-            _check_limits(key, built[name], field.metadata, origins)
         elif field.default is dataclasses.MISSING:
             _fail(key, "is missing", "Every key needs a value; conf/base.yaml lists them", origins)
     return cls(**built)
@@ -84,6 +84,11 @@ def _value(hint: Any, value: Any, key: str, origins: Origins) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
+    if origin is typing.Annotated:
+        checked = _value(arguments[0], value, key, origins)
+        for bounds in arguments[1:]:
+            _check_limits(key, checked, bounds, origins)
+        return checked
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, key, origins)
     if origin is typing.Literal:
@@ -144,15 +149,14 @@ def _scalar(hint: type, value: Any, key: str, origins: Origins) -> Any:
     return value
 
 
-def _check_limits(key: str, value: Any, limits: Mapping[str, Any], origins: Origins) -> None:
-    minimum, maximum = limits.get("minimum"), limits.get("maximum")
-    exclusive = limits.get("exclusive", False)
+def _check_limits(key: str, value: Any, bounds: Bounds, origins: Origins) -> None:
+    low, high, exclusive = bounds.minimum, bounds.maximum, bounds.exclusive_minimum
     for item in value if isinstance(value, tuple) else (value,):
-        if minimum is not None and (item < minimum or (exclusive and item == minimum)):
-            bound = f"above {minimum}" if exclusive else f"{minimum} or more"
-            _fail(key, f"{value!r} is too small", f"Give {bound}", origins)
-        if maximum is not None and item > maximum:
-            _fail(key, f"{value!r} is too large", f"Give {maximum} or less", origins)
+        if low is not None and (item < low or (exclusive and item == low)):
+            limit = f"above {low}" if exclusive else f"{low} or more"
+            _fail(key, f"{value!r} is too small", f"Give {limit}", origins)
+        if high is not None and item > high:
+            _fail(key, f"{value!r} is too large", f"Give {high} or less", origins)
 
 
 def _keys(cls: Any) -> str:

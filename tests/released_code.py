@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from toy import toy_vit
 from torch import Tensor
+from toy import toy_vit
 
 TASK, CLASSES, HEADS = 1, np.arange(20).reshape(2, 10), 2
 Params = dict[str, Tensor]
@@ -198,7 +198,9 @@ def _global_table(g: torch.Generator) -> dict[str, Any]:
     for c in classes:
         who = [(i, held[i].index(c)) for i in range(3) if c in held[i]]
         total = sum(int(rho[i]) for i, _ in who)
-        rows = [(int(rho[i]) / total, out[f"client{i}.mu"][r].double(), out[f"client{i}.var"][r]) for i, r in who]
+        rows = [
+            (int(rho[i]) / total, out[f"client{i}.mu"][r].double(), out[f"client{i}.var"][r]) for i, r in who
+        ]
         mean.append(sum(share * mu for share, mu, _ in rows))
         exact.append(sum(share * (mu**2 + var) for share, mu, var in rows) - mean[-1] ** 2)
     mu = torch.stack(mean)

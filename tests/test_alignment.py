@@ -2,10 +2,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from runs import digest, play
 
 from pip_flower.alignment import AlignOptions, align_head
 from pip_flower.prototypes import Prototypes
+from runs import digest, play
 
 OPTIONS = AlignOptions(draws=20, steps=300, learning_rate=0.1, variance=1.0)
 

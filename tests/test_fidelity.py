@@ -147,7 +147,7 @@ def method(request: pytest.FixtureRequest, small_run: dict[str, Any]) -> Iterato
     """PIP-DualPrompt on six classes of digits, in the fidelity that the test asks for."""
     made = make_method(Workbench(_config(small_run, request.param)))
     assert isinstance(made, PromptedMethod)
-    yield made
+    return made
 
 
 def _config(small_run: dict[str, Any], fidelity: str) -> Config:
@@ -180,7 +180,9 @@ def test_view_that_prototypes_are_taken_from(
     for name in ("test", "train"):
         original = getattr(method.bench.views, name)
         monkeypatch.setattr(
-            method.bench.views, name, lambda *a, name=name, original=original: seen.append(name) or original(*a)
+            method.bench.views,
+            name,
+            lambda *a, name=name, original=original: seen.append(name) or original(*a),
         )
     _fit(method, method.start_task(0, {}), {})
     # The prototype pass is the last thing a client does.
@@ -193,7 +195,9 @@ def test_own_prototypes_in_the_first_round(
 ) -> None:
     tables: list[int] = []
     original = method._injection
-    monkeypatch.setattr(method, "_injection", lambda known, *a: tables.append(len(known)) or original(known, *a))
+    monkeypatch.setattr(
+        method, "_injection", lambda known, *a: tables.append(len(known)) or original(known, *a)
+    )
     _fit(method, method.start_task(0, {}), {})
     assert tables[0] == 0
     assert (tables[1] > 0) is injects
@@ -225,7 +229,8 @@ def test_start_of_a_slot_in_a_later_round(method: PromptedMethod, resets: bool) 
 def test_weights_that_the_strategy_uses(method: PromptedMethod, weights: tuple[int, int]) -> None:
     strategy = PromptStrategy(method)
     found = [
-        strategy.weight(Contribution(0, rho, ClientUpdate({}, samples, {}))) for rho, samples in ((1, 10), (2, 30))
+        strategy.weight(Contribution(0, rho, ClientUpdate({}, samples, {})))
+        for rho, samples in ((1, 10), (2, 30))
     ]
     assert tuple(found) == weights
 

@@ -20,7 +20,9 @@ def batch(structure: PromptStructure) -> Batch:
 
 
 def injection() -> Injection:
-    return Injection(torch.randn(5, 32, generator=torch.Generator().manual_seed(4)), torch.tensor([0, 1, 2, 3, 3]))
+    return Injection(
+        torch.randn(5, 32, generator=torch.Generator().manual_seed(4)), torch.tensor([0, 1, 2, 3, 3])
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

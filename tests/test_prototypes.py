@@ -17,9 +17,7 @@ def drawn(seed: int, count: int, shift: float = 0.0) -> tuple[np.ndarray, np.nda
 
 
 def table(label: int, mean: float, variance: float, count: int = 5) -> Prototypes:
-    return Prototypes(
-        np.array([label]), np.full((1, 3), mean), np.full((1, 3), variance), np.array([count])
-    )
+    return Prototypes(np.array([label]), np.full((1, 3), mean), np.full((1, 3), variance), np.array([count]))
 
 
 @settings(max_examples=50, deadline=None)

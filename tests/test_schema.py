@@ -1,21 +1,21 @@
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 
-from pip_flower.schema import ConfigError, as_mapping, bounded, build
+from pip_flower.schema import Bounds, ConfigError, as_mapping, build
 
 
 @dataclass(frozen=True)
 class Circle:
     shape: Literal["circle"]
-    radius: float = bounded(0, exclusive_minimum=True)
+    radius: Annotated[float, Bounds(0, exclusive_minimum=True)]
 
 
 @dataclass(frozen=True)
 class Box:
     shape: Literal["box"]
-    sides: tuple[int, int] = bounded(1, 9)
+    sides: Annotated[tuple[int, int], Bounds(1, 9)]
 
 
 @dataclass(frozen=True)

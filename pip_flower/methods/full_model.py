@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from pip_flower.methods.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.network import array_names, feature_width, load_arrays, make_network, to_arrays
 from pip_flower.runtime import once_per_process, stream, torch_stream
-from pip_flower.schema import bounded
+from pip_flower.schema import Bounds
 from pip_flower.strategies.averaging import AveragingStrategy
 from pip_flower.workbench import Workbench, batches
 
@@ -29,10 +29,10 @@ class FullModelOptions:
 
     network: str
     stem: Literal["small", "imagenet"]
-    image_size: int = bounded(8)
-    momentum: float = bounded(0, 0.999)
-    weight_decay: float = bounded(0)
-    proximal: float = bounded(0)
+    image_size: Annotated[int, Bounds(8)]
+    momentum: Annotated[float, Bounds(0, 0.999)]
+    weight_decay: Annotated[float, Bounds(0)]
+    proximal: Annotated[float, Bounds(0)]
 
 
 class FullModel(Method):

@@ -5,7 +5,7 @@ Exemplars never leave their client. It keeps their ids; the images are its own s
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from pip_flower.methods.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.network import feature_width, load_arrays, make_network
 from pip_flower.runtime import once_per_process
-from pip_flower.schema import bounded
+from pip_flower.schema import Bounds
 from pip_flower.strategies.icarl import MEANS, OLD, ICaRLStrategy
 from pip_flower.workbench import Workbench
 
@@ -29,7 +29,7 @@ from pip_flower.workbench import Workbench
 class ICaRLOptions(FullModelOptions):
     """K exemplars per client, and how classes are told apart."""
 
-    memory: int = bounded(1)
+    memory: Annotated[int, Bounds(1)]
     classifier: Literal["linear", "nearest-mean"]
 
 

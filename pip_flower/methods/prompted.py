@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.prototypes import Prototypes
 from pip_flower.runtime import stream, torch_stream
-from pip_flower.schema import bounded
+from pip_flower.schema import Bounds
 from pip_flower.workbench import Workbench, batches
 
 
@@ -27,9 +27,9 @@ class PrototypeOptions:
     """Sharing and injection of class prototypes."""
 
     share: bool
-    min_samples: int = bounded(1)
+    min_samples: Annotated[int, Bounds(1)]
     augment: Literal["fixed", "balance"]
-    copies: int = bounded(0)
+    copies: Annotated[int, Bounds(0)]
     first_round: Literal["local", "none"]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from pip_flower.methods.base import Arrays, ClientJob
 from pip_flower.methods.registry import register
 from pip_flower.methods.statistics import Floats, StatisticsMethod
 from pip_flower.runtime import once_per_process, stream
-from pip_flower.schema import bounded
+from pip_flower.schema import Bounds
 from pip_flower.strategies.statistics import StatisticsStrategy
 
 _RIDGES = 10.0 ** np.arange(-8, 9)
@@ -25,8 +25,8 @@ _PARTS = ("fit", "held")
 class RanPACOptions:
     """M random features; the fraction of samples that chooses the ridge."""
 
-    features: int = bounded(1)
-    held_out: float = bounded(0, 0.9, exclusive_minimum=True)
+    features: Annotated[int, Bounds(1)]
+    held_out: Annotated[float, Bounds(0, 0.9, exclusive_minimum=True)]
 
 
 class RanPAC(StatisticsMethod):

@@ -34,6 +34,7 @@ class Backbone:
     digest: str
     runtime: RuntimeConfig
     encoder: Encoder = encode
+    in_pieces: bool = True
 
     @property
     def dim(self) -> int:
@@ -57,7 +58,9 @@ class Backbone:
 
     def encode(self, images: Tensor, prompts: Prompts = NO_PROMPTS, read: slice = CLS) -> Tensor:
         """The tokens at `read` after the final norm, in float32; images [B, 3, S, S] -> [B, R, D]."""
-        size = runtime.images_at_once(self._tokens(images), images.device)
+        size = len(images)
+        if self.in_pieces:
+            size = runtime.images_at_once(self._tokens(images), images.device)
         parts = []
         with autocast(self.runtime, images.device):
             for start in range(0, len(images), size):
@@ -74,8 +77,8 @@ class Backbone:
         return features.clone()
 
     def without_shortcuts(self) -> "Backbone":
-        """The same ViT through the plain pass."""
-        return replace(self, encoder=encode_plainly)
+        """The same ViT through the plain pass, whole batches at a time."""
+        return replace(self, encoder=encode_plainly, in_pieces=False)
 
     def _tokens(self, images: Tensor) -> int:
         height, width = self.vit.patch_embed.patch_size

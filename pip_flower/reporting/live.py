@@ -20,7 +20,7 @@ class LiveProgress:
         self.out_dir = out_dir
         self.directory: RunDirectory | None = None
         self._last: dict[str, Any] = {}
-        self._last_printed = 0
+        self._printed = 0
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -40,7 +40,8 @@ class LiveProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
     def update(self, run_id: int) -> None:
         """Read progress.json, if it is there, and show it."""
@@ -61,10 +62,18 @@ class LiveProgress:
                 total=progress["rounds"],
                 completed=done,
             )
-        elif progress["rounds_done"] == progress["round"] != self._last_printed:
-            self._last_printed = progress["round"]
-            self.console.print(f"{self.title}: {describe(progress)}", highlight=False)
+        elif progress["rounds_done"] > self._printed:
+            self._printed = progress["rounds_done"]
+            self.console.print(f"{self.title}: {describe(_as_of_last_round(progress))}", soft_wrap=True)
         self._last = progress
+
+
+def _as_of_last_round(progress: dict[str, Any]) -> dict[str, Any]:
+    """The position at the end of the last finished round, whatever has started since."""
+    per_task = progress["rounds"] // progress["tasks"]
+    done = progress["rounds_done"]
+    task = (done - 1) // per_task + 1
+    return progress | {"round": done, "task": task, "clients_done": progress["clients"]}
 
 
 def find_run(out_dir: Path, run_id: int) -> RunDirectory | None:

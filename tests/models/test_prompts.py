@@ -29,11 +29,11 @@ def test_with_a_vote_the_majority_decides_for_the_others() -> None:
     backbone = toy_backbone()
     query = backbone.query(images(8))
     state = toy_state(toy_structure(backbone=backbone), tasks=2)
-    # Sample 0 alone would take slot 0; all others take slot 1.
-    away = query[0] - query[1:].mean(dim=0)
-    state |= {"key.0": away, "key.1": -away}
+    # Sample 0 alone would take slot 0; most others take slot 1.
+    state |= {"key.0": query[0], "key.1": query[1:].mean(dim=0)}
     own, voted = (
-        forward(toy_structure(backbone=backbone, selection=how), state, 8, tasks=2) for how in ("sample", "batch")
+        forward(toy_structure(backbone=backbone, selection=how), state, 8, tasks=2)
+        for how in ("sample", "batch")
     )
     structure = toy_structure(backbone=backbone)
     first, second = (forward(structure, state, 8, task=slot, tasks=2)[0] for slot in (0, 1))

@@ -97,8 +97,12 @@ def test_checkpoints_that_wrap_their_arrays(tmp_path: Path, wrap: str) -> None:
     assert torch.equal(features(target), features(source))
 
 
-@pytest.mark.parametrize(("prefix", "block"), [("", ORIGINAL), ("opt/target/", ORIGINAL), ("params/", BIG_VISION)])
-def test_jax_releases_load_as_timm_itself_loads_them(tmp_path: Path, prefix: str, block: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "block"), [("", ORIGINAL), ("opt/target/", ORIGINAL), ("params/", BIG_VISION)]
+)
+def test_jax_releases_load_as_timm_itself_loads_them(
+    tmp_path: Path, prefix: str, block: dict[str, str]
+) -> None:
     source, target, timms = toy_vit(seed=1), toy_vit(seed=2), toy_vit(seed=3)
     path = tmp_path / "jax.npz"
     np.savez(path, **as_jax(source, prefix, block))
@@ -134,7 +138,9 @@ def test_layer_scale_under_its_name_in_deit3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [16, 48])
 @pytest.mark.parametrize("arch", [{}, {"reg_tokens": 2, "no_embed_class": True}])
-def test_position_embeddings_are_resized_to_the_input(tmp_path: Path, size: int, arch: dict[str, Any]) -> None:
+def test_position_embeddings_are_resized_to_the_input(
+    tmp_path: Path, size: int, arch: dict[str, Any]
+) -> None:
     source, target = toy_vit(seed=1, **arch), toy_vit(seed=2, img_size=size, **arch)
     path = save(source.state_dict(), tmp_path / "vit.safetensors")
     load_weights(target, path)

@@ -1,7 +1,7 @@
 """DualPrompt: general prefixes shared by all tasks, expert prefixes with a key for each task."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import Prefix, Prompts
 from pip_flower.models.prompts.base import Choice, Prompted, PromptStructure, State, cosine, uniform
-from pip_flower.schema import ConfigError, bounded
+from pip_flower.schema import Bounds, ConfigError
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class DualPromptOptions:
     """Lengths and blocks of both kinds of prefix, selection, and the weight of the matching loss."""
 
     structure: Literal["dualprompt"]
-    general_length: int = bounded(1)
-    general_blocks: tuple[int, ...] = bounded(0)
-    expert_length: int = bounded(1)
-    expert_blocks: tuple[int, ...] = bounded(0)
+    general_length: Annotated[int, Bounds(1)]
+    general_blocks: Annotated[tuple[int, ...], Bounds(0)]
+    expert_length: Annotated[int, Bounds(1)]
+    expert_blocks: Annotated[tuple[int, ...], Bounds(0)]
     selection: Literal["sample", "batch"]
-    matching: float = bounded(0)
+    matching: Annotated[float, Bounds(0)]
 
 
 class DualPrompt(PromptStructure):

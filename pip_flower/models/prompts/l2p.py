@@ -1,7 +1,7 @@
 """L2P: one pool of prompts for all tasks; a sample's best few are inserted as tokens before block 0."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import Prompts, cls_position
 from pip_flower.models.prompts.base import Prompted, PromptStructure, State, uniform
-from pip_flower.schema import ConfigError, bounded
+from pip_flower.schema import Bounds, ConfigError
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class L2POptions:
     """Size of the pool, length of a prompt, how many a sample gets, selection, matching loss."""
 
     structure: Literal["l2p"]
-    pool: int = bounded(1)
-    length: int = bounded(1)
-    top_k: int = bounded(1)
+    pool: Annotated[int, Bounds(1)]
+    length: Annotated[int, Bounds(1)]
+    top_k: Annotated[int, Bounds(1)]
     selection: Literal["sample", "batch"]
-    matching: float = bounded(0)
+    matching: Annotated[float, Bounds(0)]
 
 
 class L2P(PromptStructure):
