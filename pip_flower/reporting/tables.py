@@ -25,8 +25,8 @@ def accuracy_table(results: list[RunResult]) -> Table:
 
 def summary_table(results: list[RunResult]) -> Table:
     """One row per method: summary figures, traffic per client and round, time."""
-    columns = ["Avg", "last", "PD", "forgetting", "KB up", "KB down", "seconds"]
-    table = _table("summary (KB per client and round)", columns)
+    columns = ["Avg", "last", "PD", "forget", "up", "down", "s"]
+    table = _table("Avg, last, performance drop, forgetting (%); KB per client and round; time", columns)
     for method, runs in by_method(results).items():
         table.add_row(
             method,
@@ -42,7 +42,7 @@ def summary_table(results: list[RunResult]) -> Table:
 
 
 def _table(title: str, columns: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("method", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from pip_flower.cli import main
+from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.live import LiveProgress, find_run
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.results import RunResult
@@ -75,13 +77,15 @@ def test_the_live_view_follows_the_run_with_its_id(finished: RunDirectory, tmp_p
 
 
 def test_tables_fit_80_columns(finished: RunDirectory) -> None:
-    results = [RunResult.read(finished.path)]
+    # Two seeds: figures carry a standard deviation, the widest they get.
+    one = RunResult.read(finished.path)
+    results = [one, replace(one, seed=8, matrix=AccuracyMatrix([[80.0], [70.0, 70.0], [50.0] * 3]))]
     console = Console(record=True, width=80)
     console.print(accuracy_table(results), summary_table(results))
     text = console.export_text()
     assert "pip-dualprompt" in text
     assert "…" not in text
-    for figure in ("90.0", "80.0", "70.0", "20.0", "30.0", "12.5"):
+    for figure in ("85.0±7.1", "75.0±7.1", "60.0±14.1", "25.0±7.1", "20.0", "30.0"):
         assert figure in text
 
 
