@@ -33,7 +33,7 @@ def test_devices_that_are_not_there_are_refused(name: str) -> None:
     if name == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="runtime.device"):
-        pick_device(RuntimeConfig(name, "auto", 1, 1, 0.0))
+        pick_device(RuntimeConfig(name, "auto", False, "", 1, 1, 0.0))
 
 
 def test_torchvision_imports_beside_this_torch() -> None:

@@ -26,7 +26,7 @@ def config(method: str = "pip-dualprompt", overrides: str = "") -> Config:
 
 def runtime(**changes: Any) -> RuntimeConfig:
     """One thread of the CPU in float32."""
-    return replace(config().runtime, device="cpu", precision="float32", **changes)
+    return replace(config().runtime, **{"device": "cpu", "precision": "float32", **changes})
 
 
 def toy_vit(seed: int = 0, **arch: Any) -> VisionTransformer:

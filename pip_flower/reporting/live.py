@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from pip_flower.reporting.progress import describe
 from pip_flower.reporting.run_directory import RunDirectory
@@ -23,9 +23,8 @@ class LiveProgress:
         self._printed = 0
         self._bar = Progress(
             SpinnerColumn(),
+            BarColumn(bar_width=12),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
             console=console,
             transient=True,
         )
@@ -33,10 +32,12 @@ class LiveProgress:
 
     def __enter__(self) -> "LiveProgress":
         if self.console.is_terminal:
+            # The title on a line of its own leaves room for the rest in 80 columns.
+            self.console.print(self.title, highlight=False)
             self._bar.start()
-            self._task = self._bar.add_task(f"{self.title}: starting Flower", total=None)
+            self._task = self._bar.add_task("starting Flower", total=None)
         else:
-            self.console.print(f"{self.title}: starting Flower")
+            self.console.print(f"{self.title}: starting Flower", highlight=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,13 +59,14 @@ class LiveProgress:
                 done += progress["clients_done"] / progress["clients"]
             self._bar.update(
                 self._task,
-                description=f"{self.title}: {describe(progress)}",
+                description=describe(progress),
                 total=progress["rounds"],
                 completed=done,
             )
         elif progress["rounds_done"] > self._printed:
             self._printed = progress["rounds_done"]
-            self.console.print(f"{self.title}: {describe(_as_of_last_round(progress))}", soft_wrap=True)
+            line = f"{self.title}: {describe(_as_of_last_round(progress))}"
+            self.console.print(line, soft_wrap=True, highlight=False)
         self._last = progress
 
 

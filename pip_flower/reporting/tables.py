@@ -26,7 +26,7 @@ def accuracy_table(results: list[RunResult]) -> Table:
 def summary_table(results: list[RunResult]) -> Table:
     """One row per method: summary figures, traffic per client and round, time."""
     columns = ["Avg", "last", "PD", "forget", "up", "down", "s"]
-    table = _table("Avg, last, performance drop, forgetting (%); KB per client and round; time", columns)
+    table = _table("summary (%); KB per client and round; seconds", columns)
     for method, runs in by_method(results).items():
         table.add_row(
             method,

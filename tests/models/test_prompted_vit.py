@@ -129,9 +129,7 @@ def test_which_backbones_take_prompts(name: str, problem: str | None) -> None:
 
 def test_bfloat16_holds_the_weights_once_and_returns_float32_features() -> None:
     exact = toy_backbone()
-    settings = runtime()
-    object.__setattr__(settings, "precision", "bfloat16")
-    rough = freeze(toy_vit(), NO_SHIFT, NO_SCALE, settings, torch.device("cpu"))
+    rough = freeze(toy_vit(), NO_SHIFT, NO_SCALE, runtime(precision="bfloat16"), torch.device("cpu"))
     assert rough.vit.blocks[0].attn.qkv.weight.dtype is torch.bfloat16
     assert rough.digest == exact.digest
     query = rough.query(images(4))
