@@ -119,7 +119,7 @@ def _run_one(
         "data-dir": selection.data_dir,
         "seed": selection.seed,
     }
-    title = f"{config.method.name} (seed {config.seed})"
+    title = f"{config.method.label} (seed {config.seed})"
     with LiveProgress(console, title, out_dir) as live:
         runner.run(run_config, _simulation(config), live.update)
     if live.directory is None:

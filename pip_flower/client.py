@@ -43,7 +43,7 @@ class FederatedClient(NumPyClient):
         began = time.monotonic()
         task = int(config["task"])
         arrays = dict(zip(self.method.received(task), parameters, strict=True))
-        samples = self.method.bench.client_samples(task, self.partition, "train")
+        samples = self.method.samples(task, self.partition)
         job = ClientJob(int(config["round"]), task, self.partition, arrays, samples, self.memory)
         update = self.method.fit(job)
         self.memory = update.memory
@@ -64,6 +64,7 @@ class FederatedClient(NumPyClient):
         """
         tasks = int(config["task"]) + 1
         arrays = dict(zip(self.method.predicting(tasks), parameters, strict=True))
+        arrays |= self.method.own_arrays(tasks, self.memory)
         tests = [self.method.bench.client_samples(task, self.partition, "test") for task in range(tasks)]
         scores = evaluate(self.method, arrays, tests)
         total = sum(score.total for score in scores)

@@ -94,8 +94,10 @@ class RuntimeConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A registered method and its own options (a dataclass that the method defines)."""
+    """A registered method, the file in conf/method that configured it (`label`), and its own options (a
+    dataclass that the method defines)."""
 
+    label: str
     name: str
     options: Any
 
@@ -120,13 +122,14 @@ class Config:
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, in the shape the YAML files have."""
         plain: dict[str, Any] = as_mapping(self)
-        plain["method"] = {"name": self.method.name, **plain["method"]["options"]}
+        plain["method"] = {**plain["method"], **plain["method"].pop("options")}
         return plain
 
     def digest(self) -> str:
         """Identifies the configuration, whatever the machine's paths and speed settings are."""
         plain = self.as_mapping()
         plain.pop("runtime")
+        plain["method"].pop("label")
         plain["dataset"].pop("data_dir")
         plain["backbone"].pop("weights")
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -58,9 +58,10 @@ def load_config(selection: Selection, method_options: Callable[[str], type]) -> 
     chosen = dict(experiment.pop("defaults", {}))
     chosen |= {k: v for k in ("method", "dataset") if (v := getattr(selection, k))}
     _merge(values, _read("base.yaml"), origins, "conf/base.yaml")
+    label = str(chosen.get("method", ""))
     for group in _GROUPS:
         if name := chosen.pop(group, None):
-            _merge(values, _read_group(group, name), origins, f"conf/{group}/{name}.yaml")
+            _merge_group(values, group, name, origins)
     source = f"conf/experiment/{selection.experiment}.yaml"
     if chosen:
         key = f"defaults.{next(iter(chosen))}"
@@ -72,7 +73,7 @@ def load_config(selection: Selection, method_options: Callable[[str], type]) -> 
         _merge(values, {"seed": selection.seed}, origins, "run config")
     if selection.data_dir:
         _merge(values, {"dataset": {"data_dir": selection.data_dir}}, origins, "run config")
-    values["method"] = _method(values.get("method"), method_options, origins)
+    values["method"] = {"label": label, **_method(values.get("method"), method_options, origins)}
     config = build(Config, values, origins=origins)
     _check(config, origins)
     return config
@@ -152,6 +153,15 @@ def _paths(key: str, value: Any) -> Iterator[str]:
 
 def _copy(value: Any) -> Any:
     return {k: _copy(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def _merge_group(values: dict[str, Any], group: str, name: str, origins: dict[str, str]) -> None:
+    """A file of a group, over the file of the same group that it names in its `defaults`."""
+    content = _read_group(group, name)
+    parent = content.pop("defaults", {}).get(group)
+    if parent:
+        _merge_group(values, group, parent, origins)
+    _merge(values, content, origins, f"conf/{group}/{name}.yaml")
 
 
 def _read_group(group: str, name: str) -> dict[str, Any]:

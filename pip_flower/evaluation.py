@@ -26,10 +26,10 @@ class Score:
 
 
 def evaluate(method: Method, arrays: Mapping[str, NDArray[Any]], tests: Sequence[Samples]) -> list[Score]:
-    """`tests[i]` are samples of task i; the model has learnt len(tests) tasks."""
+    """`arrays` are all that prediction needs; `tests[i]` are samples of task i, for each task learnt."""
     tasks = len(tests)
     device = method.bench.device
-    state = {name: torch.tensor(arrays[name], device=device) for name in method.predicting(tasks)}
+    state = {name: torch.tensor(value, device=device) for name, value in arrays.items()}
     labels = np.array(method.candidates(tasks))
     scores = []
     for samples in tests:

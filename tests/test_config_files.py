@@ -27,14 +27,28 @@ def test_later_sources_win() -> None:
 
 
 def test_every_method_has_a_file_and_every_file_a_method() -> None:
-    assert set(available("method")) == set(entries())
+    assert set(entries()) <= set(available("method"))
+    assert {load(method=label).method.name for label in available("method")} == set(entries())
+
+
+def test_ablations_are_switches_of_pip() -> None:
+    switches = {
+        label: (options.prototypes.share, options.weighting, options.head)
+        for label in (f"ablation-{letter}" for letter in "abcdefg")
+        if (options := load(method=label).method.options)
+    }
+    assert len(set(switches.values())) == 7
+    assert switches["ablation-a"] == (False, "uniform", "private")
+    assert switches["ablation-d"] == (True, "participation-samples", "private")
+    assert switches["ablation-g"] == (False, "participation-samples", "shared")
+    assert load(method="ablation-b").digest() != load(method="ablation-f").digest()
 
 
 @pytest.mark.parametrize("experiment", available("experiment"))
 @pytest.mark.parametrize("method", available("method"))
 def test_every_experiment_and_method_composes(experiment: str, method: str) -> None:
     config = load(experiment=experiment, method=method)
-    assert config.method.name == method
+    assert config.method.label == method
 
 
 def test_base_lists_every_key_there_is() -> None:

@@ -81,6 +81,18 @@ class Method(ABC):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Scores [n, classes seen], a column for each of `candidates(tasks)`."""
 
+    def samples(self, task: int, partition: int) -> Samples:
+        """What client `partition` trains on in `task`: its own samples of the task."""
+        return self.bench.client_samples(task, partition, "train")
+
+    def predicts_on_clients(self) -> bool:
+        """Whether only clients can predict, so that evaluation is theirs whatever is configured."""
+        return False
+
+    def own_arrays(self, tasks: int, memory: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """What a client adds from its memory to the global arrays in order to predict."""
+        return {}
+
     def seed(self, *names: str | int) -> int:
         """The seed of a named stream of this run."""
         return stream_seed(self.bench.config.seed, *names)

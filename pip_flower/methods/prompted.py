@@ -40,10 +40,14 @@ class PromptedOptions:
     prompt: PromptOptions
     prototypes: PrototypeOptions
     weighting: Literal["participation-samples", "uniform"]
+    head: Literal["shared", "private"]
 
 
 class PromptedMethod(Method):
-    """Trains prompts, keys and the task's head rows; shares class prototypes if so configured."""
+    """Trains prompts, keys and the task's head rows; shares class prototypes if so configured.
+
+    Private heads stay on their clients from round to round, so only clients can predict.
+    """
 
     options: PromptedOptions
 
@@ -57,7 +61,8 @@ class PromptedMethod(Method):
         state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
         generator = torch_stream(self.bench.config.seed, "start-task", task)
         added = self.structure.start_task(task, state, generator)
-        added |= self._fresh_head(task)
+        if self._shares_head():
+            added |= self._fresh_head(task)
         return {name: value.numpy() for name, value in added.items()}
 
     def trained(self, task: int) -> tuple[str, ...]:
@@ -66,20 +71,30 @@ class PromptedMethod(Method):
 
     def averaged(self, task: int, *, with_head: bool) -> tuple[str, ...]:
         """The arrays that the server averages after a round of `task`."""
-        return self.trained(task) if with_head else self.structure.trained(task)
+        return self._shared(task) if with_head else self.structure.trained(task)
 
     def received(self, task: int) -> tuple[str, ...]:
         """What the task trains and, with shared prototypes, the global ones."""
-        return self.trained(task) + self._prototype_names()
+        return self._shared(task) + self._prototype_names()
 
     def returned(self, task: int) -> tuple[str, ...]:
         """What was trained and, with shared prototypes, the client's own."""
-        return self.trained(task) + self._prototype_names()
+        return self._shared(task) + self._prototype_names()
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
-        """Every prompt, key and head row of the tasks seen."""
-        rows = (name for task in range(tasks) for name in classifier.row_names(task))
-        return (*self.structure.used(tasks), *rows)
+        """Every prompt, key and shared head row of the tasks seen."""
+        return self.structure.used(tasks) + (_head_names(tasks) if self._shares_head() else ())
+
+    def predicts_on_clients(self) -> bool:
+        """Nobody else has the private heads."""
+        return not self._shares_head()
+
+    def own_arrays(self, tasks: int, memory: Arrays) -> dict[str, NDArray[Any]]:
+        """The private head; rows of tasks that this client never trained are as they start."""
+        if self._shares_head():
+            return {}
+        fresh = {k: v.numpy() for task in range(tasks) for k, v in self._fresh_head(task).items()}
+        return {name: np.asarray(memory.get(name, fresh[name])) for name in _head_names(tasks)}
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Local epochs with injected prototypes, then the client's own prototypes."""
@@ -96,7 +111,8 @@ class PromptedMethod(Method):
         arrays: dict[str, NDArray[Any]] = {
             name: value.detach().cpu().numpy() for name, value in trainer.state.items()
         }
-        memory = self._memory(trainer, arrays, job.task)
+        memory = self._memory(trainer, arrays, job)
+        arrays = {name: value for name, value in arrays.items() if name in self._shared(job.task)}
         if self.options.prototypes.share:
             own = self._own_prototypes(trainer, job)
             arrays |= own.at_least(self.options.prototypes.min_samples).as_arrays()
@@ -129,7 +145,8 @@ class PromptedMethod(Method):
     def _trainer(self, job: ClientJob) -> PromptTrainer:
         """A trainer on copies of what the server sent, or of what this client kept instead."""
         names = self.trained(job.task)
-        start = pick(job.arrays, names) | {k: v for k, v in job.memory.items() if k in names}
+        private = self.own_arrays(job.task + 1, job.memory)
+        start = pick({**private, **job.arrays, **job.memory}, names)
         state = {
             name: torch.tensor(value, device=self.bench.device, requires_grad=True)
             for name, value in start.items()
@@ -141,14 +158,23 @@ class PromptedMethod(Method):
             trainer.restore_optimizer(job.memory)
         return trainer
 
-    def _memory(self, trainer: PromptTrainer, arrays: Arrays, task: int) -> Arrays:
-        """What this client keeps for its next round: nothing, unless the fidelity says so."""
+    def _memory(self, trainer: PromptTrainer, arrays: Arrays, job: ClientJob) -> Arrays:
+        """What this client keeps: a private head, and what the fidelity says."""
         memory: dict[str, NDArray[Any]] = {}
-        if self.fidelity.keeps_head:
-            memory |= pick(arrays, classifier.row_names(task))
-        if self.fidelity.keeps_optimizer(task):
+        if not self._shares_head():
+            memory |= {k: np.asarray(v) for k, v in job.memory.items() if k.startswith("head.")}
+        if self.fidelity.keeps_head or not self._shares_head():
+            memory |= pick(arrays, classifier.row_names(job.task))
+        if self.fidelity.keeps_optimizer(job.task):
             memory |= trainer.optimizer_arrays()
         return memory
+
+    def _shares_head(self) -> bool:
+        return self.options.head == "shared"
+
+    def _shared(self, task: int) -> tuple[str, ...]:
+        """What a task trains, less what stays on the client."""
+        return self.trained(task) if self._shares_head() else self.structure.trained(task)
 
     def _prototype_names(self) -> tuple[str, ...]:
         return prototypes.ARRAY_NAMES if self.options.prototypes.share else ()
@@ -216,6 +242,10 @@ class PromptedMethod(Method):
         if options.augment == "fixed":
             return np.full(len(known), options.copies, dtype=np.int64)
         return balanced_copies(known.classes, samples.labels, self.bench.config.training.batch_size)
+
+
+def _head_names(tasks: int) -> tuple[str, ...]:
+    return tuple(name for task in range(tasks) for name in classifier.row_names(task))
 
 
 def balanced_copies(

@@ -37,7 +37,7 @@ class RunResult:
         return cls(
             path=path,
             experiment=config["experiment"],
-            method=config["method"]["name"],
+            method=config["method"]["label"],
             seed=config["seed"],
             matrix=AccuracyMatrix(json.loads(directory.matrix.read_text())["matrix"]),
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),

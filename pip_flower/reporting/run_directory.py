@@ -66,7 +66,7 @@ class RunDirectory:
     def create(cls, parent: Path, config: Config, flower_run: int, method: Method) -> "RunDirectory":
         """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        name = f"{config.experiment}-{config.method.name}-{config.seed}-{stamp}"
+        name = f"{config.experiment}-{config.method.label}-{config.seed}-{stamp}"
         parent.mkdir(parents=True, exist_ok=True)
         directory = cls(_fresh(parent, name))
         write_text(directory.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))

@@ -46,6 +46,8 @@ class TaskStrategy(Strategy):
         self.schedule = Schedule.from_config(self.config.schedule)
         self.arrays: dict[str, NDArray[Any]] = {}
         self.observers: list[Observer] = []
+        where = self.config.evaluation.where
+        self._clients_evaluate = where == "clients" or method.predicts_on_clients()
         self._participations: dict[int, int] = {}
         self._roster = Roster({})
         self._round_began = 0.0
@@ -135,7 +137,7 @@ class TaskStrategy(Strategy):
         grid: Grid,  # noqa: ARG002
     ) -> list[Message]:
         """After a task, all clients, where evaluation is theirs."""
-        if self.config.evaluation.where != "clients" or not self.schedule.ends_task(server_round):
+        if not self._clients_evaluate or not self.schedule.ends_task(server_round):
             return []
         self._round_began = time.monotonic()
         task = self.schedule.task_of(server_round)
@@ -162,14 +164,13 @@ class TaskStrategy(Strategy):
         """Flower asks for this before the first round; the run directory holds the configuration."""
 
     def _evaluate_on_server(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if self.config.evaluation.where != "server" or server_round == 0:
-            return None
-        if not self.schedule.ends_task(server_round):
+        if self._clients_evaluate or server_round == 0 or not self.schedule.ends_task(server_round):
             return None
         self._round_began = time.monotonic()
         task = self.schedule.task_of(server_round)
         tests = [self.method.bench.test_samples(earlier) for earlier in range(task + 1)]
-        return self._tell_scores(server_round, evaluate(self.method, from_record(arrays), tests))
+        needed = pick(from_record(arrays), self.method.predicting(task + 1))
+        return self._tell_scores(server_round, evaluate(self.method, needed, tests))
 
     def _tell_scores(self, server_round: int, scores: list[Score]) -> MetricRecord:
         record = EvaluationRecord(

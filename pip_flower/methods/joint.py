@@ -1,0 +1,150 @@
+"""Joint: prompts and head trained in one place on the pooled data of all tasks seen; the upper bound.
+
+It breaks the rules that the other methods keep (data is pooled, old samples are kept), and so shows their cost.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pip_flower.data.sources import Samples
+from pip_flower.fidelity import Paper
+from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
+from pip_flower.methods.registry import register
+from pip_flower.models import classifier
+from pip_flower.models.prompts import PromptOptions, make_structure
+from pip_flower.runtime import adam, stream, torch_stream
+from pip_flower.strategies.central import CentralStrategy
+from pip_flower.workbench import Workbench, batches
+
+
+@dataclass(frozen=True)
+class JointOptions:
+    """The prompts."""
+
+    prompt: PromptOptions
+
+
+class Joint(Method):
+    """All slots and rows of the tasks seen are trained, each sample with the slot of its own task and the
+    classes of all tasks as candidates."""
+
+    options: JointOptions
+
+    def __init__(self, bench: Workbench, options: JointOptions) -> None:
+        super().__init__(bench, options)
+        self.structure = make_structure(options.prompt, bench.backbone, Paper())
+
+    def samples(self, task: int, partition: int) -> Samples:  # noqa: ARG002
+        """Everybody's samples of all tasks so far."""
+        train = self.bench.data.train
+        return train.take(np.flatnonzero(np.isin(train.labels, self.bench.tasks.seen(task + 1))))
+
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """New prompts as the structure says, and head rows for the task's classes."""
+        state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        generator = torch_stream(self.bench.config.seed, "start-task", task)
+        added = self.structure.start_task(task, state, generator)
+        classes = len(self.bench.tasks.classes[task])
+        added |= classifier.start_task(task, classes, self.bench.backbone.dim, generator)
+        return {name: value.numpy() for name, value in added.items()}
+
+    def received(self, task: int) -> tuple[str, ...]:
+        """Everything."""
+        return self.predicting(task + 1)
+
+    def returned(self, task: int) -> tuple[str, ...]:
+        """Everything."""
+        return self.predicting(task + 1)
+
+    def predicting(self, tasks: int) -> tuple[str, ...]:
+        """Prompts, keys and head rows of the tasks seen."""
+        rows = (name for task in range(tasks) for name in classifier.row_names(task))
+        return (*self.structure.used(tasks), *rows)
+
+    def fit(self, job: ClientJob) -> ClientUpdate:
+        """Adam on everything; cross-entropy over all classes seen."""
+        training, device = self.bench.config.training, self.bench.device
+        state = {
+            name: torch.tensor(value, device=device, requires_grad=True)
+            for name, value in pick(job.arrays, self.received(job.task)).items()
+        }
+        optimizer = adam(state.values(), training.learning_rate, device)
+        means = []
+        for epoch in range(training.epochs):
+            losses = []
+            for parts in self._batches(job, epoch):
+                loss = self._loss(state, parts, job.task + 1)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                nn.utils.clip_grad_norm_(list(state.values()), training.clip_norm)
+                optimizer.step()
+                losses.append(loss.detach())
+            means.append(float(torch.stack(losses).mean()))
+        arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
+        metrics = {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]}
+        return ClientUpdate(dict(arrays), len(job.samples), metrics)
+
+    @torch.inference_mode()
+    def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
+        """Logits of all classes seen, prompts chosen by the samples' queries."""
+        queries = self.bench.queries(samples)
+        found = []
+        for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
+            images = self.bench.views.test(samples.images[rows])
+            features, _ = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            found.append(classifier.logits(arrays, features, range(tasks)))
+        return torch.cat(found)
+
+    def _loss(self, state: Mapping[str, Tensor], parts: list["_Part"], tasks: int) -> Tensor:
+        """Parts of a batch, one per task, weighing as much as they have samples."""
+        total = sum(len(part.columns) for part in parts)
+        terms = []
+        for part in parts:
+            prompted = self.structure.forward(state, part.images, part.queries, task=part.task, tasks=tasks)
+            outputs = classifier.logits(state, prompted.features, range(tasks))
+            term = F.cross_entropy(outputs, part.columns) + self.structure.matching_loss(prompted.similarity)
+            terms.append(term * (len(part.columns) / total))
+        return torch.stack(terms).sum()
+
+    def _batches(self, job: ClientJob, epoch: int) -> Iterator[list["_Part"]]:
+        config, tasks, samples = self.bench.config, self.bench.tasks, job.samples
+        column = {label: i for i, label in enumerate(tasks.seen(job.task + 1))}
+        columns = torch.tensor([column[int(label)] for label in samples.labels])
+        queries = self.bench.queries(samples)
+        generator = torch_stream(config.seed, "views", job.round, job.partition, epoch)
+        order = stream(config.seed, "batches", job.round, job.partition, epoch).permutation(len(samples))
+        for rows in batches(order, config.training.batch_size):
+            parts = []
+            for task in range(job.task + 1):
+                chosen = rows[tasks.rows(samples.labels[rows], task)]
+                if len(chosen):
+                    images = self.bench.views.train(samples.images[chosen], generator)
+                    target = columns[chosen].to(self.bench.device)
+                    parts.append(_Part(task, images, queries[chosen], target))
+            yield parts
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The samples of one task in a batch; `columns` are their positions among all classes seen."""
+
+    task: int
+    images: Tensor
+    queries: Tensor
+    columns: Tensor
+
+
+register(
+    "joint",
+    title="Joint training (upper bound)",
+    options=JointOptions,
+    method=Joint,
+    strategy=CentralStrategy,
+)
