@@ -1,6 +1,6 @@
 """Joint: prompts and head trained in one place on the pooled data of all tasks seen; the upper bound.
 
-It breaks the rules that the other methods keep (data is pooled, old samples are kept), and so shows their cost.
+It breaks the rules that the others keep (data is pooled, old samples are kept), and so shows what they cost.
 """
 
 from collections.abc import Iterator, Mapping
