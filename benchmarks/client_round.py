@@ -7,6 +7,7 @@ the released code does. Both give the same losses and prototypes.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -26,9 +27,10 @@ from pip_flower.prototypes import Prototypes
 CLASSES, EPOCHS = 10, 2
 
 
-def configuration(threads: int = 1) -> Config:
+@cache
+def configuration() -> Config:
     """PIP-DualPrompt as configured by default, in float32 on the CPU."""
-    overrides = f"runtime.device=cpu runtime.precision=float32 runtime.threads={threads}"
+    overrides = "runtime.device=cpu runtime.precision=float32"
     return load_config(Selection(method="pip-dualprompt", overrides=overrides), options_type)
 
 

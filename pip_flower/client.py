@@ -1,6 +1,6 @@
 """The Flower NumPyClient: one client of the federation, usable on its own.
 
-Arrays travel as lists; their names are `method.received(task)` on the way in and `method.returned(task)` on
+Arrays travel as lists; their names are `method.sent_down(task)` on the way in and `method.sent_up(task)` on
 the way out (`method.predicting(task + 1)` for `evaluate`).
 """
 
@@ -42,7 +42,7 @@ class FederatedClient(NumPyClient):
         """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""
         began = time.monotonic()
         task = int(config["task"])
-        arrays = dict(zip(self.method.received(task), parameters, strict=True))
+        arrays = dict(zip(self.method.sent_down(task), parameters, strict=True))
         samples = self.method.samples(task, self.partition)
         job = ClientJob(int(config["round"]), task, self.partition, arrays, samples, self.memory)
         update = self.method.fit(job)
@@ -52,7 +52,7 @@ class FederatedClient(NumPyClient):
             "backbone_loads": backbone_loads(),
             "fit_seconds": time.monotonic() - began,
         }
-        answer = [np.asarray(update.arrays[name]) for name in self.method.returned(task)]
+        answer = [np.asarray({**arrays, **update.arrays}[name]) for name in self.method.sent_up(task)]
         return answer, update.samples, metrics
 
     def evaluate(

@@ -25,7 +25,7 @@ def client_for(context: Context) -> FederatedClient:
             'Start it with --node-config "partition-id=0 num-partitions=10"',
         )
     selection = Selection.from_run_config(context.run_config)
-    config = load_config(selection, options_type)
+    config = once_per_process(("config", selection), lambda: load_config(selection, options_type))
     bench = shared_workbench(config)
     method = once_per_process(("method", config), lambda: make_method(bench))
     kept = context.state.array_records.get(_MEMORY)
@@ -46,7 +46,7 @@ def answer_train(message: Message, context: Context) -> Message:
     arrays, samples, metrics = client.fit(_parameters(message), config)
     # Flower keeps a context's state on the node, from one message to the next.
     context.state[_MEMORY] = to_record(client.memory)
-    names = client.method.returned(int(config["task"]))
+    names = client.method.sent_up(int(config["task"]))
     named = dict(zip(names, arrays, strict=True))
     return Message(content(named, metrics={SAMPLES: samples, **metrics}), reply_to=message)
 

@@ -80,6 +80,13 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class WireConfig:
+    """What messages carry."""
+
+    full: bool
+
+
+@dataclass(frozen=True)
 class RuntimeConfig:
     """Device and processor use; changes speed, and results only by rounding."""
 
@@ -117,6 +124,7 @@ class Config:
     schedule: ScheduleConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
+    wire: WireConfig
     runtime: RuntimeConfig
 
     def as_mapping(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_the_class_works_without_flower_around_it(started: TaskStrategy) -> None
     assert isinstance(client, NumPyClient)
     sent = started.to_send(0)
     arrays, samples, metrics = client.fit(list(sent.values()), {"task": 0, "round": 1})
-    answer = dict(zip(started.method.returned(0), arrays, strict=True))
+    answer = dict(zip(started.method.sent_up(0), arrays, strict=True))
     assert samples == answer["prototype.count"].sum() > 0
     assert not np.array_equal(answer["general"], sent["general"])
     assert metrics["backbone_loads"] == 1

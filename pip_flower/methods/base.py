@@ -69,6 +69,21 @@ class Method(ABC):
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Names of what prediction needs after `tasks` tasks."""
 
+    def sent_down(self, task: int) -> tuple[str, ...]:
+        """Names of what travels to a client that trains `task`."""
+        return self.received(task) + self._passengers(task)
+
+    def sent_up(self, task: int) -> tuple[str, ...]:
+        """Names of what travels back; the server reads no more of it than `returned`."""
+        return self.returned(task) + self._passengers(task)
+
+    def _passengers(self, task: int) -> tuple[str, ...]:
+        """With full messages: the rest of the model, which this task neither needs nor changes."""
+        if not self.bench.config.wire.full or task == 0:
+            return ()
+        carried = {*self.received(task), *self.returned(task)}
+        return tuple(name for name in self.predicting(task) if name not in carried)
+
     @abstractmethod
     def fit(self, job: ClientJob) -> ClientUpdate:
         """On a client: train on its own samples."""

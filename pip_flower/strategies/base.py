@@ -66,7 +66,7 @@ class TaskStrategy(Strategy):
 
     def to_send(self, task: int) -> dict[str, NDArray[Any]]:
         """What a client gets in order to train `task`."""
-        return pick(self.arrays, self.method.received(task))
+        return pick(self.arrays, self.method.sent_down(task))
 
     def run(self, grid: Grid) -> Result:
         """Find the clients and play all rounds."""
