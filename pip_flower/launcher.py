@@ -185,8 +185,8 @@ class FlowerRunner:
     def _failure(self) -> str:
         """The message of the exception that ended the run, or else the end of the log."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
-        raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", text, flags=re.MULTILINE)
-        return f"{raised[-1][0]}: {raised[-1][1]}" if raised else self._tail("flower.log")
+        raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception): .+)$", text, flags=re.MULTILINE)
+        return str(raised[-1]) if raised else self._tail("flower.log")
 
     def _tail(self, name: str, lines: int = 30) -> str:
         text = (self.home / name).read_text(encoding="utf-8", errors="replace")

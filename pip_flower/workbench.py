@@ -57,6 +57,13 @@ class Workbench:
             require_samples(parts, task)
         return samples.take(parts[partition])
 
+    def check_data(self) -> None:
+        """Fail now, not rounds later, if the data does not fit the configuration or leaves a client empty."""
+        for task in range(len(self.tasks)):
+            require_samples(
+                partition_task(self.config, self.tasks, self.data.train.labels, task, "train"), task
+            )
+
     def test_samples(self, task: int) -> Samples:
         """All test samples of a task."""
         return self.data.test.take(self.tasks.rows(self.data.test.labels, task))

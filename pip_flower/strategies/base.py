@@ -70,6 +70,8 @@ class TaskStrategy(Strategy):
 
     def run(self, grid: Grid) -> Result:
         """Find the clients and play all rounds."""
+        if not self._clients_evaluate:
+            self.method.bench.check_data()
         self._grid = WatchedGrid(grid)
         expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
         self._roster = find_clients(self._grid, self.config.federation, expected)

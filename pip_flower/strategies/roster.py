@@ -57,7 +57,8 @@ def _ask(grid: Grid, nodes: list[int], timeout: float) -> dict[int, ConfigRecord
     answers: dict[int, ConfigRecord] = {}
     for reply in grid.send_and_receive(questions, timeout=timeout):
         if reply.has_error():
-            raise FederationError(f"a client could not start: {reply.error.reason}")
+            reason = " ".join(str(reply.error.reason).split())
+            raise FederationError(f"a client could not start: {reason}")
         answers[reply.metadata.src_node_id] = reply.content.config_records[CONFIG]
     return answers
 

@@ -53,5 +53,5 @@ def test_too_few_supernodes_fail_with_the_command_to_use(simulate: Run) -> None:
 
 
 def test_a_failing_app_is_a_failed_run(simulate: Run) -> None:
-    with pytest.raises(LaunchError, match="dataset.classes .*3 configured, but the data has 6"):
+    with pytest.raises(LaunchError, match="ConfigError: dataset.classes: 3 configured, but the data has 6"):
         simulate("dataset.classes=3 schedule.tasks=3")
