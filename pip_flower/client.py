@@ -41,10 +41,10 @@ class FederatedClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""
         began = time.monotonic()
-        task = int(config["task"])
+        task, round_ = int(config["task"]), int(config["round"])
         arrays = dict(zip(self.method.sent_down(task), parameters, strict=True))
-        samples = self.method.samples(task, self.partition)
-        job = ClientJob(int(config["round"]), task, self.partition, arrays, samples, self.memory)
+        samples = self.method.samples(task, self.partition, round_)
+        job = ClientJob(round_, task, self.partition, arrays, samples, self.memory)
         update = self.method.fit(job)
         self.memory = update.memory
         metrics: dict[str, Scalar] = {

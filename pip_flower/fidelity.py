@@ -38,6 +38,8 @@ class Paper:
     keeps_head = False
     # Classes that compete at test time: those seen so far, or all of the data set.
     candidates: Literal["seen", "all"] = "seen"
+    # Clients hold a fixed share of a task's samples, or draw classes anew in every round from a shared pool.
+    redraws_classes = False
 
     def selection(self, configured: Selection) -> Selection:
         """Whether each sample chooses its prompts, or the batch by majority vote."""
@@ -118,6 +120,7 @@ class Released(Paper):
     pool = RELEASED_POOL
     prototype_view = "train"
     may_inject_own = False
+    redraws_classes = True
     keeps_head = True
     candidates = "all"
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.config import Config
-from pip_flower.data.partition import partition_task, require_samples
+from pip_flower.data.partition import drawn_classes, partition_task, require_samples
 from pip_flower.data.sources import ImageData, Samples, load_data
 from pip_flower.data.tasks import TaskSplit, split_tasks
 from pip_flower.data.views import Views
@@ -56,6 +56,11 @@ class Workbench:
         if part == "train":
             require_samples(parts, task)
         return samples.take(parts[partition])
+
+    def pooled_samples(self, task: int, partition: int, round_: int) -> Samples:
+        """All training samples of the classes that a client draws in a round of the released code."""
+        drawn = drawn_classes(self.config, self.tasks, task, partition, round_)
+        return self.data.train.take(np.flatnonzero(np.isin(self.data.train.labels, drawn)))
 
     def check_data(self) -> None:
         """Fail now, not rounds later, if the data does not fit the configuration or leaves a client empty."""

@@ -250,3 +250,19 @@ def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
     assert torch.equal(torch.cat(pieces), cold[order])
     monkeypatch.setattr(Workbench, "_fresh_queries", lambda *_: pytest.fail("computed again"))
     assert torch.equal(bench("first").queries(samples), cold)
+
+
+def test_released_clients_draw_their_classes_anew_in_every_round(small_run: dict[str, Any]) -> None:
+    """Paper: a fixed, disjoint partition. Released: all samples of the classes drawn in this round."""
+    overrides = "schedule.tasks=1 schedule.rounds=2 partition.class_fraction=0.5"
+    held = {}
+    for name in ("paper", "released"):
+        run_config = small_run | {"overrides": f"{small_run['overrides']} {overrides} fidelity={name}"}
+        made = make_method(Workbench(load_config(Selection.from_run_config(run_config), options_type)))
+        held[name] = [[set(made.samples(0, client, r).ids) for client in range(4)] for r in (1, 2, 3)]
+    paper, released = held["paper"], held["released"]
+    assert paper[0] == paper[1] == paper[2]
+    assert sum(map(len, paper[0])) == len(set.union(*paper[0])) == 96
+    assert all(len(ids) == 3 * 16 for clients in released for ids in clients)
+    assert released[0] != released[1]
+    assert set.intersection(*released[0][:2]) or set.intersection(*released[0][2:])

@@ -40,6 +40,14 @@ def require_samples(parts: list[NDArray[np.int64]], task: int) -> None:
         )
 
 
+def drawn_classes(config: Config, tasks: TaskSplit, task: int, partition: int, round_: int) -> list[int]:
+    """The classes that a client of the released code draws in a round: a fraction eta of the task's."""
+    classes = tasks.classes[task]
+    wanted = max(1, round(config.partition.class_fraction * len(classes)))
+    rng = stream(config.seed, "drawn-classes", round_, partition)
+    return sorted(int(label) for label in rng.choice(classes, wanted, replace=False))
+
+
 def holders(config: Config, classes: int, task: int) -> NDArray[np.bool_]:
     """Which client holds which class of the task: [clients, classes].
 

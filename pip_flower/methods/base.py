@@ -96,8 +96,8 @@ class Method(ABC):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Scores [n, classes seen], a column for each of `candidates(tasks)`."""
 
-    def samples(self, task: int, partition: int) -> Samples:
-        """What client `partition` trains on in `task`: its own samples of the task."""
+    def samples(self, task: int, partition: int, round_: int) -> Samples:  # noqa: ARG002
+        """What client `partition` trains on in a round of `task`: its own samples of the task."""
         return self.bench.client_samples(task, partition, "train")
 
     def predicts_on_clients(self) -> bool:

@@ -41,7 +41,7 @@ class Joint(Method):
         super().__init__(bench, options)
         self.structure = make_structure(options.prompt, bench.backbone, Paper())
 
-    def samples(self, task: int, partition: int) -> Samples:  # noqa: ARG002
+    def samples(self, task: int, partition: int, round_: int) -> Samples:  # noqa: ARG002
         """Everybody's samples of all tasks so far."""
         train = self.bench.data.train
         return train.take(np.flatnonzero(np.isin(train.labels, self.bench.tasks.seen(task + 1))))

@@ -65,6 +65,12 @@ class PromptedMethod(Method):
             added |= self._fresh_head(task)
         return {name: value.numpy() for name, value in added.items()}
 
+    def samples(self, task: int, partition: int, round_: int) -> Samples:
+        """The client's own samples or, in the released code, everybody's of the classes it draws."""
+        if self.fidelity.redraws_classes:
+            return self.bench.pooled_samples(task, partition, round_)
+        return super().samples(task, partition, round_)
+
     def trained(self, task: int) -> tuple[str, ...]:
         """The arrays that gradients reach in `task`."""
         return (*self.structure.trained(task), *classifier.row_names(task))

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,6 +19,7 @@ class RunResult:
     experiment: str
     method: str
     seed: int
+    selection: str
     matrix: AccuracyMatrix
     bytes_up: float
     bytes_down: float
@@ -39,12 +41,21 @@ class RunResult:
             experiment=config["experiment"],
             method=config["method"]["label"],
             seed=config["seed"],
+            selection=_selection(config),
             matrix=AccuracyMatrix(json.loads(directory.matrix.read_text())["matrix"]),
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
             bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
             seconds=sum(line["seconds"] for line in lines),
             failed=sum(line["failed"] for line in rounds),
         )
+
+
+def _selection(config: dict[str, Any]) -> str:
+    """How prompts were chosen at test time (a vote over the batch gives the task away); empty without any."""
+    prompt = config["method"].get("prompt")
+    if prompt is None:
+        return ""
+    return "batch" if config["fidelity"] == "released" else str(prompt["selection"])
 
 
 def by_method(results: list[RunResult]) -> dict[str, list[RunResult]]:

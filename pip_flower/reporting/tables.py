@@ -13,10 +13,10 @@ def accuracy_table(results: list[RunResult]) -> Table:
     """One row per method: accuracy over all classes seen, after each task."""
     tasks = max(len(run.matrix.rows) for run in results)
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in results}))
-    table = _table(
-        f"{results[0].experiment}: accuracy (%) after each task, seed {seeds}",
-        [f"T{task}" for task in range(1, tasks + 1)],
-    )
+    title = f"{results[0].experiment}: accuracy (%) after each task, seed {seeds}"
+    if ways := sorted({run.selection for run in results} - {""}):
+        title += f"; prompts chosen by {' or '.join(ways)}"
+    table = _table(title, [f"T{task}" for task in range(1, tasks + 1)])
     for method, runs in by_method(results).items():
         after = zip(*(run.matrix.after_task() for run in runs), strict=True)
         table.add_row(method, *(_figure(values) for values in after))

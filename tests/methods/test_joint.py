@@ -5,7 +5,7 @@ from runs import play, strategy_for
 
 def test_one_place_sees_the_data_of_all_tasks(small_run: dict[str, Any]) -> None:
     method = strategy_for(small_run | {"method": "joint"}).method
-    assert [len(method.samples(task, 0)) for task in range(3)] == [32, 64, 96]
+    assert [len(method.samples(task, 0, 1)) for task in range(3)] == [32, 64, 96]
     notes = play(small_run | {"method": "joint"})
     assert [record.clients for record in notes.rounds] == [[0]] * 6
     assert sum(notes.evaluations[-1].accuracies) / 3 > 60
