@@ -21,18 +21,18 @@ from typing import Any
 # Threads that wait must sleep: by default they spin, which counts as CPU seconds. Read once, on import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from client_round import EPOCHS, FastRound, PlainRound, random_backbone  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from torch.utils.flop_counter import (  # noqa: E402
+import torch
+import torch.nn.functional as F
+from client_round import EPOCHS, FastRound, PlainRound, random_backbone
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import (
     FlopCounterMode,
     sdpa_backward_flop_count,
     sdpa_flop_count,
 )
 
-from pip_flower.models.backbone import Backbone  # noqa: E402
+from pip_flower.models.backbone import Backbone
 
 MODELS = "vit_tiny_patch16_224,vit_small_patch16_224"
 KINDS = {"fast": FastRound, "plain": PlainRound}
