@@ -84,16 +84,7 @@ class FlowerRunner:
         command = [_program("flower-superlink"), "--insecure", "--simulation"]
         command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--control-api-address", f"127.0.0.1:{control}"]
-        with (self.home / "superlink.log").open("wb") as log:
-            self.superlink = subprocess.Popen(
-                command,
-                cwd=self.neutral,
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        self.superlink = self._spawn(command, self.home / "superlink.log")
         deadline = time.monotonic() + _STARTUP_SECONDS
         while time.monotonic() < deadline and self.superlink.poll() is None:
             with socket.socket() as probe:
@@ -114,17 +105,7 @@ class FlowerRunner:
         settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
         command = [_program("flwr"), "run", str(app_directory(self.home)), _CONNECTION, "--stream"]
         command += ["--run-config", str(settings), "--federation-config", simulation.as_options()]
-        with self.log.open("wb") as log:
-            flwr = subprocess.Popen(
-                command,
-                cwd=self.neutral,
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                # Ctrl-C must reach us alone: we stop the run before its log stream.
-                start_new_session=True,
-            )
+        flwr = self._spawn(command, self.log)
         run_id: int | None = None
         try:
             while flwr.poll() is None:
@@ -167,6 +148,19 @@ class FlowerRunner:
         if not status or status[1] != "finished:completed":
             state = status[1] if status else "unknown"
             raise LaunchError(f"the run ended as {state}:\n{self._failure()}")
+
+    def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        """A program in a neutral directory, deaf to Ctrl-C: we stop the run before its log stream."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                command,
+                cwd=self.neutral,
+                env=self.environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def _run_id(self) -> int | None:
         found = _STARTED.search(self.log.read_text(encoding="utf-8", errors="replace"))

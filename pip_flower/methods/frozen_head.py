@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.sources import Samples
+from pip_flower.descent import descend
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
 from pip_flower.methods.registry import register
 from pip_flower.models import classifier
@@ -57,16 +58,11 @@ class FrozenHead(Method):
         means = []
         for epoch in range(config.training.epochs):
             rng = stream(config.seed, "batches", job.round, job.partition, epoch)
-            losses = []
-            for rows in batches(rng.permutation(len(job.samples)), config.training.batch_size):
-                outputs = classifier.logits(state, features[rows], [job.task])
-                loss = F.cross_entropy(outputs, targets[rows])
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(list(state.values()), config.training.clip_norm)
-                optimizer.step()
-                losses.append(loss.detach())
-            means.append(float(torch.stack(losses).mean()))
+            losses = (
+                F.cross_entropy(classifier.logits(state, features[rows], [job.task]), targets[rows])
+                for rows in batches(rng.permutation(len(job.samples)), config.training.batch_size)
+            )
+            means.append(descend(losses, list(state.values()), optimizer, config.training.clip_norm))
         arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
         metrics = {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]}
         return ClientUpdate(dict(arrays), len(job.samples), metrics)

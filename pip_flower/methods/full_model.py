@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pip_flower.data.sources import Samples
 from pip_flower.data.views import Views
+from pip_flower.descent import descend
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
 from pip_flower.methods.registry import register
 from pip_flower.models import classifier
@@ -96,21 +97,21 @@ class FullModel(Method):
         means = []
         self.network.train()
         for epoch in range(training.epochs):
-            losses = []
-            for images, labels in self._batches(samples, job, epoch):
-                loss = self.loss(images, labels, head, job)
-                if self.options.proximal:
-                    loss = loss + self.options.proximal / 2 * _squared_distance(parameters, anchors)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                nn.utils.clip_grad_norm_(parameters, training.clip_norm)
-                optimizer.step()
-                losses.append(loss.detach())
-            means.append(float(torch.stack(losses).mean()))
+            losses = (
+                self.loss(images, labels, head, job) + self._pull(parameters, anchors)
+                for images, labels in self._batches(samples, job, epoch)
+            )
+            means.append(descend(losses, parameters, optimizer, training.clip_norm))
         arrays: dict[str, NDArray[Any]] = dict(to_arrays(self.network))
         arrays |= {name: value.detach().cpu().numpy() for name, value in head.items()}
         metrics = {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]}
         return ClientUpdate(arrays, len(job.samples), metrics, self.remember(job))
+
+    def _pull(self, parameters: list[Tensor], anchors: list[Tensor]) -> Tensor | float:
+        """FedProx: mu / 2 |theta - theta_r|^2."""
+        if not self.options.proximal:
+            return 0.0
+        return self.options.proximal / 2 * _squared_distance(parameters, anchors)
 
     def rehearsed(self, job: ClientJob) -> Samples:
         """What a client trains on: its samples of the task."""

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pip_flower.data.sources import Samples
+from pip_flower.descent import descend
 from pip_flower.fidelity import Paper
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
 from pip_flower.methods.registry import register
@@ -78,15 +79,8 @@ class Joint(Method):
         optimizer = adam(state.values(), training.learning_rate, device)
         means = []
         for epoch in range(training.epochs):
-            losses = []
-            for parts in self._batches(job, epoch):
-                loss = self._loss(state, parts, job.task + 1)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                nn.utils.clip_grad_norm_(list(state.values()), training.clip_norm)
-                optimizer.step()
-                losses.append(loss.detach())
-            means.append(float(torch.stack(losses).mean()))
+            losses = (self._loss(state, parts, job.task + 1) for parts in self._batches(job, epoch))
+            means.append(descend(losses, list(state.values()), optimizer, training.clip_norm))
         arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
         metrics = {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]}
         return ClientUpdate(dict(arrays), len(job.samples), metrics)
