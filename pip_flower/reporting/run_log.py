@@ -38,7 +38,9 @@ class RunLog(Observer):
     def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The final model and the plot."""
         contiguous = {name: np.ascontiguousarray(value) for name, value in sorted(arrays.items())}
-        metadata = {"config": self.config.digest(), "method": self.config.method.name}
+        about = {"config": self.config.digest(), "method": self.config.method.name}
+        # One entry: safetensors writes several in an order that changes from process to process.
+        metadata = {"pip-flower": json.dumps(about, sort_keys=True)}
         write_bytes(self.directory.model, save(contiguous, metadata=metadata))
         plot_accuracy([RunResult.read(self.directory.path)], self.directory.plot)
 
