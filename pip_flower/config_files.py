@@ -17,7 +17,7 @@ from pip_flower.schema import ConfigError, build, origin_of
 
 _PACKAGE = Path(__file__).resolve().parent
 _GROUPS = ("dataset", "federation", "method")
-_PATH_KEYS = ("dataset.data_dir", "backbone.weights")
+_PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir")
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,19 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
             "federation.clients_per_round",
             f"{federation.clients_per_round} clients cannot be drawn from {federation.clients}",
             f"Give at most federation.clients = {federation.clients}",
+        )
+    if federation.min_clients > federation.clients_per_round:
+        fail(
+            "federation.min_clients",
+            f"{federation.min_clients} answers cannot come from {federation.clients_per_round} clients",
+            f"Give at most federation.clients_per_round = {federation.clients_per_round}",
+        )
+    rule = config.aggregation
+    if config.fidelity == "released" and (rule.rule != "mean" or rule.clip_norm or rule.clip_prototypes):
+        fail(
+            "aggregation",
+            "the released code averages, and knows no other rule and no clipping",
+            "Give rule=mean, clip_norm=0 and clip_prototypes=0, or fidelity=paper",
         )
     if schedule.rounds % schedule.tasks:
         fail(

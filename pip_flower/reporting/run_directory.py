@@ -4,7 +4,10 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 import time
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -58,25 +61,52 @@ class RunDirectory:
         return self.path / "accuracy.png"
 
     @property
+    def checkpoints(self) -> Path:
+        """Where the run can be taken up again."""
+        return self.path / "checkpoints"
+
+    @property
     def progress(self) -> Path:
         """Where the run is now."""
         return self.path / "progress.json"
 
     @classmethod
-    def create(cls, parent: Path, config: Config, flower_run: int, method: Method) -> "RunDirectory":
-        """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment."""
+    def create(
+        cls,
+        parent: Path,
+        config: Config,
+        flower_run: int,
+        method: Method,
+        selection: Mapping[str, Any] | None = None,
+    ) -> "RunDirectory":
+        """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment.
+
+        `selection` is what was asked for, so that `pip-flower run --resume` can ask for the same.
+        """
         stamp = time.strftime("%Y%m%d-%H%M%S")
         name = f"{config.experiment}-{config.method.label}-{config.seed}-{stamp}"
         parent.mkdir(parents=True, exist_ok=True)
-        directory = cls(_fresh(parent, name))
-        write_text(directory.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
-        write_json(directory.environment, environment(flower_run, method))
-        return directory
+        # Under its own name only once it can be resumed, whenever the process dies.
+        draft = cls(Path(tempfile.mkdtemp(dir=parent, prefix=f".{name}.")))
+        draft.path.chmod(0o755)
+        draft.write_config(config)
+        identity = {"run": uuid.uuid4().hex, "selection": dict(selection or {})}
+        write_json(draft.environment, identity | environment(flower_run, method))
+        return cls(_renamed(draft.path, parent / name))
+
+    def write_config(self, config: Config) -> None:
+        """Save the resolved configuration."""
+        write_text(self.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
+
+    def read_environment(self) -> dict[str, Any]:
+        """What `create` saved."""
+        found: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+        return found
 
     def lines(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl."""
-        text = self.metrics.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        """The records of metrics.jsonl, less one that a power cut left half written."""
+        text = self.metrics.read_text(encoding="utf-8", errors="replace")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def environment(flower_run: int, method: Method) -> dict[str, Any]:
@@ -96,15 +126,16 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
     }
 
 
-def _fresh(parent: Path, name: str) -> Path:
+def _renamed(draft: Path, wanted: Path) -> Path:
+    """`draft` under the name that is wanted, or the first free one after it."""
     for suffix in ["", *(f"-{i}" for i in range(2, 1000))]:
-        path = parent / f"{name}{suffix}"
+        path = wanted.with_name(f"{wanted.name}{suffix}")
         try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise FileExistsError(parent / name)
+            return draft.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
+    raise FileExistsError(wanted)
 
 
 def source_revision() -> str:
