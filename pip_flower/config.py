@@ -126,6 +126,8 @@ class RuntimeConfig:
     threads: Annotated[int, Bounds(1)]
     client_cpus: Annotated[int, Bounds(1)]
     client_gpus: Annotated[float, Bounds(0)]
+    worker_idle: Annotated[float, Bounds(0, exclusive_minimum=True)]
+    worker_memory: Annotated[int, Bounds(0)]
 
 
 @dataclass(frozen=True)
