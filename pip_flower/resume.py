@@ -8,6 +8,7 @@ import yaml
 
 from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogPosition
 from pip_flower.config import Config
+from pip_flower.config_files import Selection
 from pip_flower.files import sweep, write_json
 from pip_flower.methods.base import Method
 from pip_flower.reporting.run_directory import RunDirectory
@@ -34,8 +35,8 @@ _NUMERIC = ("runtime.device", "runtime.precision", "runtime.compile", "runtime.t
 _ROUNDS = "schedule.rounds"
 
 
-def reopen(given: str, config: Config, method: Method, flower_run: int) -> RunDirectory:
-    """The run directory `given`, once `config` is found to be the one it was started with."""
+def run_directory(given: str) -> RunDirectory:
+    """The directory of a run to go on with."""
     directory = RunDirectory(Path(given).expanduser())
     if not directory.path.is_absolute():
         raise ConfigError(
@@ -45,6 +46,13 @@ def reopen(given: str, config: Config, method: Method, flower_run: int) -> RunDi
         )
     if not (directory.config.is_file() and directory.environment.is_file()):
         raise ConfigError("resume", f"{given!r} is not a run directory", "Give one that a run made")
+    return directory
+
+
+def reopen(
+    directory: RunDirectory, config: Config, flower_run: int, method: Method, selection: Mapping[str, Any]
+) -> None:
+    """Make sure that `config` is what the run was started with, and note that it goes on."""
     about = directory.read_environment()
     before = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
     for warning in compare(before, config.as_mapping()):
@@ -55,9 +63,22 @@ def reopen(given: str, config: Config, method: Method, flower_run: int) -> RunDi
         )
     sweep(directory.path)
     earlier = [*about.get("earlier_runs", []), about["flower_run_id"]]
-    write_json(directory.environment, about | {"flower_run_id": flower_run, "earlier_runs": earlier})
+    changed = {"flower_run_id": flower_run, "earlier_runs": earlier, "selection": dict(selection)}
+    write_json(directory.environment, about | changed)
     directory.write_config(config)
-    return directory
+
+
+def resumed(path: Path, given: Selection) -> Selection:
+    """What the run in `path` was started with, and what is given now on top of it."""
+    before = Selection.from_run_config(run_directory(str(path)).read_environment()["selection"])
+    return Selection(
+        experiment=before.experiment if given.experiment == Selection.experiment else given.experiment,
+        method=given.method or before.method,
+        dataset=given.dataset or before.dataset,
+        overrides=f"{before.overrides} {given.overrides}".strip(),
+        data_dir=given.data_dir or before.data_dir,
+        seed=before.seed if given.seed < 0 else given.seed,
+    )
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

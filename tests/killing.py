@@ -1,4 +1,4 @@
-"""Whole runs in child processes that can be killed at any moment, as a server, a simulation or a machine can."""
+"""Whole runs in child processes that can be killed at any moment, as servers and machines are."""
 
 import json
 import os

@@ -12,7 +12,7 @@ from killing import cut_newest, finished_within, outcome, serve_here, start
 
 RunConfig = dict[str, Any]
 KILLS = 25
-# Private heads tested by the clients; state of optimizers and heads on the clients; sums, a client once a task.
+# Private heads, tested by the clients; optimizers and heads kept on the clients; sums, a client once a task.
 KINDS = (
     ("ablation-d", "training.epochs=1"),
     ("pip-dualprompt", "training.epochs=1 fidelity=released"),

@@ -1,5 +1,6 @@
 """One run, one directory: where each file is, how it is written and read back."""
 
+import fcntl
 import json
 import os
 import platform
@@ -7,7 +8,8 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +20,7 @@ import yaml
 from pip_flower.config import Config
 from pip_flower.files import write_json, write_text
 from pip_flower.methods.base import Method
+from pip_flower.schema import ConfigError
 
 # `pip-flower run` tells the revision to the app, which runs from a bundle without history.
 REVISION_VARIABLE = "PIP_FLOWER_REVISION"
@@ -94,6 +97,16 @@ class RunDirectory:
         write_json(draft.environment, identity | environment(flower_run, method))
         return cls(_renamed(draft.path, parent / name))
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else plays this run meanwhile; a process that dies lets go."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            _lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+
     def write_config(self, config: Config) -> None:
         """Save the resolved configuration."""
         write_text(self.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
@@ -124,6 +137,15 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
         "backbone": method.fingerprint(),
         "config": bench.config.digest(),
     }
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            "resume", f"{path} belongs to a run that is still going on", "Stop that one first"
+        ) from None
 
 
 def _renamed(draft: Path, wanted: Path) -> Path:

@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, Message
+from flwr.app import Array, Message, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def read_replies(
-    asked: Mapping[int, Message], replies: Iterable[Message], read: Callable[[Message], T], attempt: int
+    asked: Mapping[int, Message], replies: Iterable[Message], read: Callable[[RecordDict], T], attempt: int
 ) -> tuple[dict[int, T], list[Failure]]:
     """What each client that was asked (by partition) answered, in partition order, and who failed.
 
@@ -47,7 +47,7 @@ def read_replies(
                 raise RejectedError("no answer in time")
             if reply.has_error():
                 raise RejectedError(str(reply.error.reason))
-            found[partition] = read(reply)
+            found[partition] = read(reply.content)
         except RejectedError as error:
             reason = " ".join(str(error).split())[:_LONGEST_REASON]
             failures.append(Failure(partition, attempt, reason))
@@ -55,33 +55,37 @@ def read_replies(
 
 
 def read_update(
-    reply: Message, method: Method, task: int, arrays: Mapping[str, NDArray[Any]], limits: ValidationConfig
+    answer: RecordDict,
+    method: Method,
+    task: int,
+    arrays: Mapping[str, NDArray[Any]],
+    limits: ValidationConfig,
 ) -> ClientUpdate:
     """A trained client's answer, checked; `arrays` are the global ones."""
-    figures = _figures(reply)
+    figures = _figures(answer)
     samples = check_samples(figures.pop(SAMPLES, None), limits.max_samples)
     metrics = check_metrics(figures)
-    records = reply.content.array_records
+    records = answer.array_records
     if set(records) != {ARRAYS}:
         raise RejectedError(f"it has {len(records)} records of arrays instead of one")
     specs = method.expected(task, arrays, samples)
     check_names(records[ARRAYS].keys(), specs.keys())
-    answer = {name: _decoded(name, records[ARRAYS][name]) for name in specs}
+    found = {name: _decoded(name, records[ARRAYS][name]) for name in specs}
     for name, spec in specs.items():
-        check_array(name, answer[name], spec, limits.max_norm)
-    method.inspect(task, answer, samples)
-    return ClientUpdate(answer, samples, metrics)
+        check_array(name, found[name], spec, limits.max_norm)
+    method.inspect(task, found, samples)
+    return ClientUpdate(found, samples, metrics)
 
 
-def read_scores(reply: Message, tasks: int, limits: ValidationConfig) -> list[Score]:
+def read_scores(answer: RecordDict, tasks: int, limits: ValidationConfig) -> list[Score]:
     """What a client recognised of its test samples of each task."""
-    return [Score(*hits) for hits in check_hits(_figures(reply), tasks, limits.max_samples)]
+    return [Score(*hits) for hits in check_hits(_figures(answer), tasks, limits.max_samples)]
 
 
-def _figures(reply: Message) -> dict[str, Any]:
-    if METRICS not in reply.content.metric_records:
+def _figures(answer: RecordDict) -> dict[str, Any]:
+    if METRICS not in answer.metric_records:
         raise RejectedError("it has no record of metrics")
-    return dict(reply.content.metric_records[METRICS])
+    return dict(answer.metric_records[METRICS])
 
 
 def _decoded(name: str, array: Array) -> NDArray[Any]:

@@ -159,7 +159,7 @@ class TaskStrategy(Strategy):
         updates, failures = read_replies(
             self._asked,
             replies,
-            lambda reply: read_update(reply, self.method, task, self.arrays, limits),
+            lambda answer: read_update(answer, self.method, task, self.arrays, limits),
             self._attempt,
         )
         self._failures += failures
@@ -201,7 +201,7 @@ class TaskStrategy(Strategy):
         tasks = self.schedule.task_of(server_round) + 1
         limits = self.config.validation
         answers, self._failures = read_replies(
-            self._asked, replies, lambda reply: read_scores(reply, tasks, limits), attempt=0
+            self._asked, replies, lambda answer: read_scores(answer, tasks, limits), attempt=0
         )
         if not answers:
             raise FederationError(f"round {server_round}: no client could test ({_listed(self._failures)})")
