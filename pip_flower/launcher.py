@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,22 +67,24 @@ def app_directory(scratch: Path) -> Path:
 class FlowerRunner:
     """A private SuperLink in simulation mode; use `flower_runner()`."""
 
+    connection = _CONNECTION
+
     def __init__(self, home: Path) -> None:
         self.home = home
         self.log = home / "flower.log"
-        self.environment = _environment(home)
+        self.environment = flower_environment(home)
         self.neutral = home / "cwd"
         self.neutral.mkdir()
         self.superlink: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the SuperLink and wait until it answers."""
-        port, control = _free_port(), _free_port()
+        port, control = free_port(), free_port()
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
             f'address = "127.0.0.1:{port}"\ninsecure = true\n'
         )
-        command = [_program("flower-superlink"), "--insecure", "--simulation"]
+        command = [program("flower-superlink"), "--insecure", "--simulation"]
         command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--control-api-address", f"127.0.0.1:{control}"]
         self.superlink = self._spawn(command, self.home / "superlink.log")
@@ -96,15 +99,18 @@ class FlowerRunner:
     def run(
         self,
         run_config: Mapping[str, Any],
-        simulation: Simulation,
+        simulation: Simulation | None,
         watch: Callable[[int], None],
         poll_seconds: float = 0.25,
     ) -> None:
-        """Run the app to its end; `watch(run_id)` is called again and again meanwhile."""
+        """Run the app to its end; `watch(run_id)` is called again and again meanwhile. Without a simulation
+        it runs on whatever nodes the SuperLink has."""
         settings = self.home / "run-config.toml"
         settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
-        command = [_program("flwr"), "run", str(app_directory(self.home)), _CONNECTION, "--stream"]
-        command += ["--run-config", str(settings), "--federation-config", simulation.as_options()]
+        command = [program("flwr"), "run", str(app_directory(self.home)), self.connection, "--stream"]
+        command += ["--run-config", str(settings)]
+        if simulation:
+            command += ["--federation-config", simulation.as_options()]
         flwr = self._spawn(command, self.log)
         run_id: int | None = None
         try:
@@ -120,7 +126,7 @@ class FlowerRunner:
             self._require_completed(run_id)
         except KeyboardInterrupt:
             if run_id is not None:
-                self._flwr("stop", str(run_id), _CONNECTION)
+                self.flwr("stop", str(run_id), self.connection)
             raise
         finally:
             flwr.terminate()
@@ -140,7 +146,7 @@ class FlowerRunner:
     def _require_completed(self, run_id: int) -> None:
         """`flwr run` exits with 0 even when the app raised; the SuperLink knows better."""
         for _ in range(60):
-            listed = self._flwr("list", _CONNECTION, "--run-id", str(run_id), "--format", "json")
+            listed = self.flwr("list", self.connection, "--run-id", str(run_id), "--format", "json")
             status = re.search(r'"status":\s*"([a-z:]+)"', listed)
             if status and status[1].startswith("finished"):
                 break
@@ -166,15 +172,16 @@ class FlowerRunner:
         found = _STARTED.search(self.log.read_text(encoding="utf-8", errors="replace"))
         return int(found[1]) if found else None
 
-    def _flwr(self, *arguments: str) -> str:
+    def flwr(self, *arguments: str) -> str:
+        """What a `flwr` command says."""
         done = subprocess.run(
-            [_program("flwr"), *arguments],
+            [program("flwr"), *arguments],
             cwd=self.neutral,
             env=self.environment,
             capture_output=True,
             text=True,
         )
-        return done.stdout
+        return done.stdout + done.stderr
 
     def _failure(self) -> str:
         """The message of the exception that ended the run, or else the end of the log."""
@@ -189,18 +196,38 @@ class FlowerRunner:
 
 @contextmanager
 def flower_runner() -> Iterator[FlowerRunner]:
-    """A started runner; everything it started and wrote is gone afterwards."""
+    """A started runner; everything it started and wrote is gone afterwards, even if this process is
+    asked to terminate."""
     home = Path(tempfile.mkdtemp(prefix="pip-flower-"))
     runner = FlowerRunner(home)
+    with termination_interrupts():
+        try:
+            runner.start()
+            yield runner
+        finally:
+            runner.stop()
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """SIGTERM acts like Ctrl-C; signals can be set in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        runner.start()
-        yield runner
+        yield
     finally:
-        runner.stop()
-        shutil.rmtree(home, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
-def _environment(home: Path) -> dict[str, str]:
+def flower_environment(home: Path) -> dict[str, str]:
+    """For Flower's programs, with `home` as their home."""
     programs = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -218,11 +245,13 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """A program of this very environment."""
     return str(Path(sys.executable).parent / name)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

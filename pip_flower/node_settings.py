@@ -1,4 +1,4 @@
-"""What a node's operator decides for this machine alone, in `--node-config`: where its data, weights and files are.
+"""What a node's operator decides for this machine alone, in `--node-config`: where its data and weights are.
 
 The rest of the configuration comes with the run and is the same on all nodes.
 """

@@ -1,4 +1,4 @@
-"""The short-lived side: in the process that Flower starts for a message, ask the worker; elsewhere, do the work here."""
+"""The short-lived side: in the process that Flower starts for a message, ask the worker."""
 
 import fcntl
 import hashlib
@@ -66,7 +66,12 @@ def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> 
 
 def identity(context: Context) -> str:
     """What a worker holds in memory belongs to one app and one configuration."""
-    parts = [str(_APP), sys.executable, sorted(context.run_config.items()), sorted(context.node_config.items())]
+    parts = [
+        str(_APP),
+        sys.executable,
+        sorted(context.run_config.items()),
+        sorted(context.node_config.items()),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Where the worker of a node listens: a socket that nobody but its user can reach, named after its SuperNode."""
+"""Where the worker of a node listens: a socket that only its user can reach, named after its SuperNode."""
 
 import os
 import re

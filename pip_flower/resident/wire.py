@@ -31,9 +31,7 @@ class Request:
 
     def context(self) -> Context:
         """As Flower gave it; nothing is kept in its state."""
-        return Context(
-            self.run_id, self.node_id, dict(self.node_config), RecordDict(), dict(self.run_config)
-        )
+        return Context(self.run_id, self.node_id, dict(self.node_config), RecordDict(), dict(self.run_config))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The long-lived side: `python -m pip_flower.resident.worker OWNER` answers messages until the process OWNER ends."""
+"""The long-lived side: `python -m pip_flower.resident.worker OWNER` answers messages until OWNER ends."""
 
 import os
 import socket
