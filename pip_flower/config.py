@@ -49,6 +49,7 @@ class FederationConfig:
     clients: Annotated[int, Bounds(1)]
     clients_per_round: Annotated[int, Bounds(1)]
     wait_seconds: Annotated[float, Bounds(0)]
+    min_nodes: Annotated[int, Bounds(0)]
     round_timeout: Annotated[float, Bounds(0, exclusive_minimum=True)]
     min_clients: Annotated[int, Bounds(1)]
     round_retries: Annotated[int, Bounds(0)]

@@ -26,7 +26,7 @@ from pip_flower.schedule import Schedule
 from pip_flower.strategies.answers import read_replies, read_scores, read_update
 from pip_flower.strategies.figures import added, evaluation_record, round_record
 from pip_flower.strategies.observer import Failure, Observer
-from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, find_clients
+from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError
 from pip_flower.strategies.rounds import ATTEMPT, play_round
 from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
 
@@ -86,7 +86,8 @@ class TaskStrategy(Strategy):
             self.method.bench.check_data()
         self._grid, self._run = WatchedGrid(grid), run
         expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
-        self._roster = find_clients(self._grid, self.config.federation, expected, run)
+        self._roster = Roster(self._grid, self.config.federation, expected, run, self._grid.poll_seconds)
+        self._roster.gather()
         return self._roster
 
     def restore(self, state: RunState, schedule: Schedule) -> None:
@@ -144,7 +145,9 @@ class TaskStrategy(Strategy):
             if self.schedule.starts_task(server_round):
                 self.arrays |= self.method.start_task(task, self.arrays)
                 self._participations = {}
-        drawn = self.addressed(self.draw_clients(server_round, self._attempt))
+        self._roster.require(self.config.federation.min_clients)
+        rng = stream(self.config.seed, "stand-ins", server_round, self._attempt)
+        drawn = self.addressed(self._roster.present(self.draw_clients(server_round, self._attempt), rng))
         for observer in self.observers:
             observer.round_started(server_round, task, drawn)
         self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
@@ -192,6 +195,7 @@ class TaskStrategy(Strategy):
         self._round_began = time.monotonic()
         task = self.schedule.task_of(server_round)
         needed = pick(self.arrays, self.method.predicting(task + 1))
+        self._roster.refresh()
         everybody = sorted(self._roster.nodes)
         self._grid.on_reply = ignore_reply
         return self._messages(MessageType.EVALUATE, everybody, server_round, task, needed)
