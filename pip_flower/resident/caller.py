@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -108,10 +107,12 @@ def _started(path: Path, owner: int) -> socket.socket:
     command = [sys.executable, "-P", "-m", "pip_flower.resident.worker", str(owner)]
     search = os.pathsep.join(filter(None, [str(_APP), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": search}
-    worker = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    silence = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    # In a session of its own, so that it outlives the process group of this message.
+    worker = os.posix_spawn(sys.executable, command, environment, file_actions=silence, setsid=True)
     deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and worker.poll() is None:
+    while time.monotonic() < deadline and os.waitpid(worker, os.WNOHANG) == (0, 0):
         if connection := _connection(path):
             return connection
         time.sleep(0.02)
-    raise WorkerError(f"the node's worker did not start (exit status {worker.poll()}); its log says why")
+    raise WorkerError("the node's worker did not start; its log says why")

@@ -84,7 +84,7 @@ def test_one_warm_worker_answers_as_the_process_itself_would(owner: int, small_r
     # What goes wrong there is told as if it had gone wrong here.
     with pytest.raises(RuntimeError, match="partition 9 does not exist: there are 4 clients") as error:
         ask_worker("query", asking(), context_of(small_run, partition=9), owner)
-    assert str(error.type) == "<class 'builtins.ValueError'>"
+    assert str(error.type) == "<class 'ValueError'>"
     # That was another node's configuration: the worker before was replaced, not joined.
     (other,) = workers_of(owner)
     assert other != worker
