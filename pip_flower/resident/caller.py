@@ -13,10 +13,9 @@ from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
-from pip_flower.resident.place import socket_path
+from pip_flower.resident.place import socket_path, worker_wanted
 from pip_flower.resident.wire import HungUpError, Raised, Request, receive_answer, send_request
 
-SWITCH = "PIP_FLOWER_WORKER"
 _APP = Path(__file__).resolve().parents[2]
 _PROCESS_OF_A_MESSAGE = "flwr-clientapp"
 _ATTEMPTS = 2
@@ -76,7 +75,7 @@ def identity(context: Context) -> str:
 
 def _wanted() -> bool:
     """Only a process of a single message gains; Ray's actors and tests live on by themselves."""
-    return Path(sys.argv[0]).name == _PROCESS_OF_A_MESSAGE and os.environ.get(SWITCH, "on") != "off"
+    return Path(sys.argv[0]).name == _PROCESS_OF_A_MESSAGE and worker_wanted()
 
 
 @contextmanager

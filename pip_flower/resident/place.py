@@ -2,11 +2,18 @@
 
 import os
 import re
+import shutil
 import stat
 import tempfile
 from pathlib import Path
 
-_NAME = re.compile(r"(\d+)\.(?:sock|lock)")
+SWITCH = "PIP_FLOWER_WORKER"
+_NAME = re.compile(r"(\d+)\.(?:sock|lock|programs)")
+
+
+def worker_wanted() -> bool:
+    """Unless the node's operator wants every message in a process of its own."""
+    return os.environ.get(SWITCH, "on") != "off"
 
 
 class UnsafePlaceError(RuntimeError):
@@ -29,11 +36,11 @@ def socket_path(owner: int) -> Path:
 
 
 def sweep_sockets() -> None:
-    """Remove what workers of SuperNodes that are gone left behind."""
+    """Remove what SuperNodes that are gone, and their workers, left behind."""
     for path in socket_directory().iterdir():
         name = _NAME.fullmatch(path.name)
         if name and not alive(int(name[1])):
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def alive(process: int) -> bool:

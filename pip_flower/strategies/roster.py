@@ -10,6 +10,9 @@ from flwr.serverapp import Grid
 from pip_flower.config import FederationConfig
 from pip_flower.records import CONFIG, content
 
+# A node's first answer takes as long as it takes to import torch and load the backbone.
+_LOADING_SECONDS = 120
+
 
 class FederationError(RuntimeError):
     """The federation cannot do what the configuration asks for."""
@@ -73,7 +76,8 @@ class Roster:
                 _say(f"starting without clients {listed}; they may join later")
                 return
             # Who is there but has not answered may be busy loading; who was refused will not change its mind.
-            patience = config.round_timeout if self._asked else config.wait_seconds
+            loading = max(config.round_timeout, _LOADING_SECONDS) if self._asked else 0.0
+            patience = max(config.wait_seconds, loading)
             hopeless = not self._asked and len(self._known) >= config.clients
             if waited >= patience or hopeless:
                 raise FederationError(self._too_few(missing))
