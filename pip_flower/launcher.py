@@ -28,6 +28,9 @@ _PACKAGE = Path(__file__).resolve().parent
 _CONNECTION = "pip-flower"
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _STARTUP_SECONDS = 60
+# How long a run may take to end once its log has, and how long a SuperLink may be gone.
+_ENDING_SECONDS = 60
+_UNREACHABLE_SECONDS = 10
 
 
 class LaunchError(RuntimeError):
@@ -145,14 +148,19 @@ class FlowerRunner:
 
     def _require_completed(self, run_id: int) -> None:
         """`flwr run` exits with 0 even when the app raised; the SuperLink knows better."""
-        for _ in range(60):
+        began = time.monotonic()
+        patience = _UNREACHABLE_SECONDS
+        state = ""
+        while time.monotonic() - began < patience:
             listed = self.flwr("list", self.connection, "--run-id", str(run_id), "--format", "json")
-            status = re.search(r'"status":\s*"([a-z:]+)"', listed)
-            if status and status[1].startswith("finished"):
+            if found := re.search(r'"status":\s*"([a-z:]+)"', listed):
+                state, patience = found[1], _ENDING_SECONDS
+            if state.startswith("finished"):
                 break
             time.sleep(1)
-        if not status or status[1] != "finished:completed":
-            state = status[1] if status else "unknown"
+        if not state:
+            raise LaunchError("the SuperLink cannot be reached any more")
+        if state != "finished:completed":
             raise LaunchError(f"the run ended as {state}:\n{self._failure()}")
 
     def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:

@@ -23,7 +23,7 @@ from pip_flower.methods.base import ClientUpdate, Method, pick
 from pip_flower.records import content, from_record, to_record
 from pip_flower.runtime import stream
 from pip_flower.schedule import Schedule
-from pip_flower.strategies.answers import read_replies, read_scores, read_update
+from pip_flower.strategies.answers import read_replies, read_scores, read_update, silent
 from pip_flower.strategies.figures import added, evaluation_record, round_record
 from pip_flower.strategies.observer import Failure, Observer
 from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError
@@ -159,12 +159,15 @@ class TaskStrategy(Strategy):
         """Merge the valid answers in partition order, whatever the order they came in."""
         task = self.schedule.task_of(server_round)
         limits = self.config.validation
+        arrived = list(replies)
         updates, failures = read_replies(
             self._asked,
-            replies,
+            arrived,
             lambda answer: read_update(answer, self.method, task, self.arrays, limits),
             self._attempt,
         )
+        for partition in silent(self._asked, arrived):
+            self._roster.doubt(partition)
         self._failures += failures
         self._require_enough(server_round, len(updates))
         contributions = []

@@ -87,7 +87,8 @@ class Roster:
     def require(self, count: int) -> None:
         """See who is there; if fewer than `count` are, wait for them as long as at the start."""
         deadline = time.monotonic() + self._config.wait_seconds
-        self.refresh()
+        while self.refresh():
+            pass
         while len(self.nodes) < count:
             if time.monotonic() >= deadline:
                 raise FederationError(
@@ -96,6 +97,13 @@ class Roster:
                 )
             time.sleep(self._poll_seconds)
             self.refresh()
+
+    def doubt(self, partition: int) -> None:
+        """A node that kept silent may be dead long before Flower notices: it is left out until it answers the
+        question who it is."""
+        node = self.nodes.pop(partition)
+        self._known.discard(node)
+        _say(f"client {partition} (node {node}) kept silent; it is left out until it is heard of")
 
     def refresh(self) -> int:
         """Forget nodes that are gone, ask new ones who they are, read what has been answered; never waits.

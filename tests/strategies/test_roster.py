@@ -142,3 +142,34 @@ def test_the_server_needs_no_data_where_clients_test(small_run: RunConfig) -> No
     assert digest(notes.final) == digest(expected.final)
     assert [e.accuracies for e in notes.evaluations] == [e.accuracies for e in expected.evaluations]
     assert all(record.failed == 0 for record in notes.rounds)
+
+
+def test_a_node_that_keeps_silent_costs_one_round_and_is_back_when_it_answers(small_run: RunConfig) -> None:
+    run_config = changed(everybody(small_run), "federation.round_timeout=6")
+    grid = LocalGrid(4, run_config)
+    pulling, deaf = grid.pull_messages, set[str]()
+
+    def pull(message_ids: Any) -> list[Message]:
+        return pulling([message for message in message_ids if message not in deaf])
+
+    def hide(message: Message) -> bool:
+        theirs = grid.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+        return bool(theirs == 1)
+
+    grid.pull_messages = pull  # type: ignore[method-assign]
+    pushing = grid.push_messages
+
+    def push(messages: Any) -> list[str]:
+        sent = list(messages)
+        ids = pushing(sent)
+        if 2 <= len(notes.rounds) < 4:
+            deaf.update(message.metadata.message_id for message in sent if hide(message))
+        return ids
+
+    grid.push_messages = push  # type: ignore[method-assign]
+    strategy = strategy_for(run_config)
+    notes = Notes()
+    strategy.observers = [notes, AfterRound(4, deaf.clear)]
+    strategy.run(grid)
+    assert [record.failed for record in notes.rounds] == [0, 0, 1, 0, 0, 0]
+    assert [record.clients for record in notes.rounds][2:] == [[0, 2, 3], [0, 2, 3]] + [[0, 1, 2, 3]] * 2
