@@ -19,6 +19,15 @@ class BackboneConfig:
 
 
 @dataclass(frozen=True)
+class KeepConfig:
+    """Part of a data set: its first classes, and the first images of each; 0 keeps all."""
+
+    classes: Annotated[int, Bounds(0)]
+    train: Annotated[int, Bounds(0)]
+    test: Annotated[int, Bounds(0)]
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """Where images come from and how a training view is made."""
 
@@ -32,6 +41,7 @@ class DatasetConfig:
     test_resize: Annotated[int, Bounds(0)]
     test_interpolation: Literal["bilinear", "bicubic"]
     normalize: Literal["none", "backbone"]
+    keep: KeepConfig
 
 
 @dataclass(frozen=True)
