@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from pip_flower.config import Config
+from pip_flower.fidelity import fidelity_named
 from pip_flower.files import write_bytes, write_json
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
@@ -23,7 +24,7 @@ class RunLog(Observer):
     def __init__(self, directory: RunDirectory, config: Config) -> None:
         self.directory = directory
         self.config = config
-        self.matrix = AccuracyMatrix()
+        self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
 
     def round_finished(self, record: RoundRecord) -> None:
         """One line."""
