@@ -129,16 +129,20 @@ class PromptedMethod(Method):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Logits of the candidates, prompts chosen by the samples' queries; classes that no task has
         brought yet have the rows that they will start with."""
-        config = self.bench.config
         candidates = self._candidate_tasks(tasks)
         fresh = {k: v for task in range(tasks, candidates) for k, v in self._fresh_head(task).items()}
         head = {**arrays, **{name: value.to(self.bench.device) for name, value in fresh.items()}}
+        return classifier.logits(head, self.features(arrays, samples, tasks), range(candidates))
+
+    @torch.inference_mode()
+    def features(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
+        """What the head sees at test time [n, D]."""
         queries = self.bench.queries(samples)
         found = []
-        for rows in batches(np.arange(len(samples)), config.evaluation.batch_size):
+        for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
             images = self.bench.views.test(samples.images[rows])
-            features, _ = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
-            found.append(classifier.logits(head, features, range(candidates)))
+            prompted = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            found.append(prompted.features)
         return torch.cat(found)
 
     def candidates(self, tasks: int) -> tuple[int, ...]:
