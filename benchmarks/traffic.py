@@ -27,9 +27,8 @@ METHODS = "pip-dualprompt,pip-l2p,fed-dualprompt,fed-l2p"
 
 def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
     """The server's side of a run on CIFAR-100 in ten tasks, with all tasks begun and every class known."""
-    overrides = (
-        f"backbone.name={backbone} wire.full={str(full).lower()} schedule.tasks=10 schedule.rounds=100"
-    )
+    overrides = f"backbone.name={backbone} schedule.tasks=10 schedule.rounds=100"
+    overrides += f" wire.full={str(full).lower()}"
     selection = Selection(method=method, dataset="cifar100", overrides=overrides)
     strategy = make_strategy(make_method(shared_workbench(load_config(selection, options_type))))
     bench = strategy.method.bench

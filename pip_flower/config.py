@@ -140,7 +140,8 @@ class Config:
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, in the shape the YAML files have."""
         plain: dict[str, Any] = as_mapping(self)
-        plain["method"] = {**plain["method"], **plain["method"].pop("options")}
+        options = plain["method"].pop("options")
+        plain["method"] |= options
         return plain
 
     def digest(self) -> str:
