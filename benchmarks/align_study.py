@@ -36,6 +36,7 @@ CHANGES: dict[str, tuple[float, ...]] = {
     "draws": (1, 5, 20, 50),
     "steps": (25, 50, 100, 200, 500, 1000),
     "learning_rate": (0.001, 0.003, 0.01, 0.03),
+    "shrinkage": (0.0, 0.5, 1.0),
     "variance": (0.0, 0.25, 0.5, 1.0, 1.5, 2.0),
 }
 Array = NDArray[Any]
