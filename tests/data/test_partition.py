@@ -68,4 +68,4 @@ def test_a_client_without_samples_is_refused() -> None:
     setting = config("federation.clients=30 partition.scheme=iid")
     parts = partition_task(setting, split_tasks(setting), np.arange(10), 0, "train")
     with pytest.raises(ConfigError, match="task 1 has too few samples"):
-        require_samples(parts, 0)
+        require_samples(setting, parts, 0)
