@@ -38,7 +38,7 @@ class Workbench:
     @cached_property
     def data(self) -> ImageData:
         """The whole data set."""
-        return once_per_process(("data", self.config.dataset), self._load)
+        return once_per_process(("data", self.config.dataset, self.is_local), self._load)
 
     def _load(self) -> ImageData:
         data = load_data(self.config.dataset, cache_directory(self.config.runtime))

@@ -11,7 +11,7 @@ from pip_flower.data.samples import ImageData, Samples, StoredImages
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing, Part, keep, labelled
 from pip_flower.data.sources.registry import source_named
-from pip_flower.data.sources.trees import walk
+from pip_flower.data.sources.trees import MissingDataError, walk
 from pip_flower.data.store import ImageStore
 from pip_flower.runtime import user_cache_directory
 from pip_flower.schema import ConfigError, as_mapping
@@ -71,7 +71,7 @@ def _fingerprint(source: Source, config: DatasetConfig) -> str:
     """Changes when a file of the source does: names, sizes and times, not contents."""
     path = Path(config.data_dir).expanduser()
     if not config.data_dir or not path.exists():
-        raise ConfigError("dataset.data_dir", f"there is no {config.data_dir!r}", f"Give {source.wanted}")
+        raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted)
     digest = hashlib.sha256()
     try:
         files = sorted(walk(path)) if path.is_dir() else [(path.name, path.stat())]

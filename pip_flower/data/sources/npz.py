@@ -10,6 +10,7 @@ from pip_flower.config import DatasetConfig
 from pip_flower.data.sources.arrays import array_part
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing, listing_of
+from pip_flower.data.sources.trees import MissingDataError
 from pip_flower.schema import ConfigError
 
 _WANTED = "the absolute path of an .npz with x_train, y_train, x_test, y_test"
@@ -19,11 +20,7 @@ def list_npz(config: DatasetConfig) -> Listing:
     """An .npz file with x_train, y_train, x_test, y_test and, optionally, class_names."""
     path = Path(config.data_dir).expanduser()
     if not config.data_dir or not path.is_file():
-        raise ConfigError(
-            "dataset.data_dir",
-            f"there is no file {config.data_dir!r}",
-            f"Give {_WANTED}",
-        )
+        raise MissingDataError(f"there is no file {config.data_dir!r}", _WANTED)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}

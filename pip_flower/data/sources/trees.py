@@ -16,6 +16,13 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _COMPRESSED_FILES = 50
 
 
+class MissingDataError(ConfigError):
+    """There is no data set where it should be."""
+
+    def __init__(self, problem: str, wanted: str) -> None:
+        super().__init__("dataset.data_dir", problem, f"Give {wanted}")
+
+
 class Tree(ABC):
     """Named files; names use forward slashes and are sorted."""
 
@@ -91,13 +98,13 @@ def open_tree(config: DatasetConfig, wanted: str, recognised: Callable[[Tree], b
     """The files of `dataset.data_dir`: an archive, a directory, or a directory that holds one archive."""
     path = Path(config.data_dir).expanduser()
     if not config.data_dir or not path.exists():
-        raise ConfigError("dataset.data_dir", f"there is no {config.data_dir!r}", f"Give {wanted}")
+        raise MissingDataError(f"there is no {config.data_dir!r}", wanted)
     tree = _tree(path)
     archives = [n for n in tree.names if n.endswith(_ARCHIVES) and "/" not in n] if path.is_dir() else []
     if not recognised(tree) and len(archives) == 1:
         tree = _tree(path / archives[0])
     if not recognised(tree):
-        raise ConfigError("dataset.data_dir", f"{str(path)!r} holds no such data set", f"Give {wanted}")
+        raise MissingDataError(f"{str(path)!r} holds no such data set", wanted)
     return tree
 
 
