@@ -70,9 +70,9 @@ def _continue(archive: Archive, part: Path) -> bool:
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and had:
             # Nothing is missing, or what is there belongs to another file; the checksum tells.
-            error.close()
             return True
         raise
     with response:

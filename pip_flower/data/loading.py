@@ -70,10 +70,10 @@ def _stored(store: ImageStore, rows: NDArray[np.int64]) -> Samples:
 def _fingerprint(source: Source, config: DatasetConfig) -> str:
     """Changes when a file of the source does: names, sizes and times, not contents."""
     path = Path(config.data_dir).expanduser()
-    if not config.data_dir or not path.exists():
-        raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted)
     digest = hashlib.sha256()
     try:
+        if not config.data_dir or not path.exists():
+            raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted)
         files = sorted(walk(path)) if path.is_dir() else [(path.name, path.stat())]
     except PermissionError as error:
         raise ConfigError(

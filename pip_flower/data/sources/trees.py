@@ -3,6 +3,7 @@
 import os
 import tarfile
 import threading
+import weakref
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -62,6 +63,7 @@ class ZipArchive(Tree):
 
     def __init__(self, path: Path) -> None:
         self.archive = zipfile.ZipFile(path)
+        weakref.finalize(self, self.archive.close)
         self.names = sorted(filter(_is_data, self.archive.namelist()))
 
     def read(self, name: str) -> bytes:
@@ -74,6 +76,7 @@ class TarArchive(Tree):
 
     def __init__(self, path: Path) -> None:
         self.archive = tarfile.open(path)  # noqa: SIM115  (open as long as the tree is)
+        weakref.finalize(self, self.archive.close)
         members = {m.name.removeprefix("./"): m for m in self.archive.getmembers() if m.isfile()}
         self.members = {name: member for name, member in members.items() if _is_data(name)}
         self.names = sorted(self.members)
@@ -125,7 +128,7 @@ def _tree(path: Path) -> Tree:
     try:
         if path.is_dir():
             return Directory(path)
-        return ZipArchive(path) if zipfile.is_zipfile(path) else TarArchive(path)
+        return ZipArchive(path) if path.suffix == ".zip" or zipfile.is_zipfile(path) else TarArchive(path)
     except PermissionError as error:
         raise ConfigError(
             "dataset.data_dir", f"{error.filename!r} may not be read", "Grant read permission to this user"
@@ -133,7 +136,7 @@ def _tree(path: Path) -> Tree:
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise ConfigError(
             "dataset.data_dir",
-            f"{str(path)!r} is not a readable archive: {error}",
+            f"{str(path)!r} is not a readable archive: {str(error).splitlines()[0]}",
             "Download or copy the file again",
         ) from None
 
