@@ -20,3 +20,17 @@ def test_seeded_order_is_a_permutation_that_follows_the_seed() -> None:
     ]
     assert chosen[0] == chosen[1] != chosen[2]
     assert sorted(chosen[0].seen(5)) == list(range(10))
+
+
+def test_a_base_task_and_increments() -> None:
+    overrides = "dataset.classes=100 schedule.tasks=11 schedule.rounds=11 schedule.base_classes=50"
+    tasks = split_tasks(load_config(Selection(overrides=overrides), options_type))
+    assert [len(classes) for classes in tasks.classes] == [50, *[5] * 10]
+    assert sorted(tasks.seen(11)) == list(range(100))
+    assert tasks.targets(np.array([54, 50]), 1).tolist() == [4, 0]
+
+
+def test_a_given_order() -> None:
+    overrides = "dataset.class_order=given dataset.given_order=[9,0,8,1,7,2,6,3,5,4]"
+    tasks = split_tasks(load_config(Selection(overrides=overrides), options_type))
+    assert tasks.classes == ((9, 0), (8, 1), (7, 2), (6, 3), (5, 4))
