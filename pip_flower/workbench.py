@@ -9,7 +9,9 @@ from torch import Tensor
 
 from pip_flower.config import Config
 from pip_flower.data.loading import load_data
+from pip_flower.data.notices import say
 from pip_flower.data.partition import drawn_classes, partition_task, require_samples
+from pip_flower.data.population import active_clients
 from pip_flower.data.samples import ImageData, Samples
 from pip_flower.data.sources.listing import require_images
 from pip_flower.data.tasks import TaskSplit, split_tasks
@@ -81,7 +83,10 @@ class Workbench:
             require_images(self.data.class_names, self.data.test.labels, "test")
             return
         for task in range(len(self.tasks)):
-            self._dealt(task, "train")
+            parts = self._dealt(task, "train")
+            idle = [int(p) for p in active_clients(self.config, task) if not len(parts[p])]
+            if idle:
+                say(f"clients {idle} hold no samples of task {task + 1} and sit it out")
 
     def reports_holdings(self) -> bool:
         """Whether the server must ask clients what they hold, because it cannot know."""

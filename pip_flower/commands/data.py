@@ -72,6 +72,7 @@ def _info(options: argparse.Namespace, console: Console) -> int:
     config = _config_of(options)
     data = open_data(config.dataset, cache_directory(config.runtime))
     console.print(_summary(options.name, config.dataset, data))
+    console.print(f"classes: {_class_list(data.class_names)}", highlight=False)
     sheet = Path(options.sheet or f"{options.name}-images.png")
     contact_sheet(data, sheet)
     console.print(f"contact sheet: {sheet}", highlight=False, soft_wrap=True)
@@ -127,6 +128,11 @@ def _summary(name: str, config: DatasetConfig, data: ImageData) -> Table:
     if data.skipped:
         table.caption = f"{len(data.skipped)} unreadable images skipped, the first: {data.skipped[0]}"
     return table
+
+
+def _class_list(names: tuple[str, ...], shown: int = 12) -> str:
+    listed = [f"{label} {name.split(',')[0]}" for label, name in enumerate(names)]
+    return ", ".join(listed if len(listed) <= shown else [*listed[: shown - 1], "...", listed[-1]])
 
 
 def _downloaded(config: DatasetConfig, source: Source) -> DatasetConfig:

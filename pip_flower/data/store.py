@@ -80,8 +80,8 @@ class ImageStore:
         return tuple(self._description["skipped"])
 
     def _read(self, rows: Any) -> NDArray[np.uint8] | None:
-        """A copy of the images at `rows`, or None where one is not what was written."""
-        images = np.array(self._images[rows])
+        """The images at `rows`, or None where one is not what was written."""
+        images = np.asarray(self._images[rows])
         batch = images if images.ndim == 4 else images[None]
         expected = np.atleast_1d(self.table["sum"][rows])
         return images if list(checksums(batch)) == expected.tolist() else None

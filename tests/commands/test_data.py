@@ -20,6 +20,7 @@ def test_info_prints_counts_and_draws_a_contact_sheet(capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "tinyimagenet: 3 classes" in printed
     assert "64 x 64" in printed
+    assert "classes: 0 thing n01641577, 1 thing n01629819, 2 thing n01443537" in printed
     assert "set dataset.classes=3 to use all of them" in printed
     sheet = np.asarray(Image.open("tinyimagenet-images.png"))
     # Three rows, and in each row the five pictures of its class.

@@ -47,7 +47,9 @@ def test_only_clients_of_the_task_are_drawn(small_run: RunConfig) -> None:
     assert max(drawn[0]) < 4 <= max(drawn[2])
 
 
-def test_clients_without_samples_are_refused_or_sit_the_task_out(small_run: RunConfig) -> None:
+def test_clients_without_samples_are_refused_or_sit_the_task_out(
+    small_run: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
     uneven = changed(
         small_run, "partition.scheme=dirichlet partition.alpha=0.01 federation.clients_per_round=4"
     )
@@ -56,6 +58,7 @@ def test_clients_without_samples_are_refused_or_sit_the_task_out(small_run: RunC
     allowed = changed(uneven, "partition.empty=allow")
     notes = play(allowed)
     assert any(len(record.clients) < 4 for record in notes.rounds)
+    assert "hold no samples of task 1 and sit it out" in capsys.readouterr().err
     assert all(record.failed == 0 for record in notes.rounds)
     shuffled = play(allowed, LocalGrid(4, allowed, order=lambda waiting: waiting[::-1], id_seed=3))
     assert digest(shuffled.final) == digest(notes.final)
