@@ -109,10 +109,10 @@ def _add(
 def _refuse(decoded: Decoded) -> None:
     count = len(decoded.unreadable)
     listed = "; ".join(decoded.unreadable[:_NAMED])
-    more = " or more" if count >= _NAMED else ""
+    images = f"{count} or more images" if count >= _NAMED else f"{count} image{'s' * (count > 1)}"
     raise ConfigError(
         "dataset.on_corrupt",
-        f"{count}{more} images cannot be read: {listed}",
+        f"{images} cannot be read: {listed}",
         "Mend or remove them, or set dataset.on_corrupt=skip to go on without them",
     )
 

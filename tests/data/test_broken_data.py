@@ -107,6 +107,13 @@ def unknown_class(tmp: Path) -> ImageData:
     return read("folder", path, class_names=(WNIDS[0], WNIDS[1], "cat"))
 
 
+def empty_class_folder(tmp: Path) -> ImageData:
+    files = miniatures.class_folders("train/") | miniatures.class_folders("test/")
+    path = write_files(tmp / "own", files)
+    (path / "train" / "zebra").mkdir()
+    return read("folder", path)
+
+
 def many_in_compressed_tar(tmp: Path) -> ImageData:
     return read("imagenet-r", write_tar(tmp / "r.tar.gz", miniatures.class_folders("r/", count=20)))
 
@@ -123,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[Path], ImageData], str]] = {
     "truncated tar.gz": (cut_tar, "cifar-100-python.tar.gz' is not a readable archive"),
     "flipped byte in a zip": (
         flipped_byte_in_zip,
-        f"1 images cannot be read: .*{WNIDS[1]}_2.JPEG: Bad CRC-32",
+        f"1 image cannot be read: .*{WNIDS[1]}_2.JPEG: Bad CRC-32",
     ),
     "pickle that calls functions": (hostile_pickle, "asks for (posix|os|nt).system, which no array needs"),
     "truncated pickle": (cut_pickle, "the pickle 'cifar-100-python/test' cannot be read"),
@@ -138,7 +145,7 @@ REFUSED: dict[str, tuple[Callable[[Path], ImageData], str]] = {
     ),
     "unreadable JPEG": (
         lambda tmp: read("folder", folder(tmp, one=NOISE[: len(NOISE) // 2])),
-        f"1 images cannot be read: {ONE}: .*truncated.*dataset.on_corrupt=skip",
+        f"1 image cannot be read: {ONE}: .*truncated.*dataset.on_corrupt=skip",
     ),
     "text called .png": (lambda tmp: read("folder", folder(tmp, one=b"hello")), f"{ONE}: not an image"),
     "empty file": (lambda tmp: read("folder", folder(tmp, one=b"")), f"{ONE}: not an image"),
@@ -156,6 +163,7 @@ REFUSED: dict[str, tuple[Callable[[Path], ImageData], str]] = {
         "1 images of the CSV files are not there",
     ),
     "a class that is not in the list": (unknown_class, "classes that are not among them: 'n01641577'"),
+    "a class folder without images": (empty_class_folder, "without a single image: 'train/zebra'"),
     "many files in a compressed tar": (
         many_in_compressed_tar,
         "60 files in one compressed stream",

@@ -9,6 +9,7 @@ from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing, listing_of
 from pip_flower.data.sources.pictures import is_picture, picture_part
 from pip_flower.data.sources.trees import Tree, open_tree
+from pip_flower.schema import ConfigError
 
 _TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "valid", "validation")
 _WANTED = "a directory of class folders, or one that has them under train/ and again under test/ (or val/)"
@@ -18,6 +19,8 @@ Files = dict[str, list[str]]
 def list_folder(config: DatasetConfig) -> Listing:
     """Classes are the folders' names, sorted."""
     tree = open_tree(config, _WANTED, lambda tree: bool(class_folders(tree)))
+    if not config.class_names:
+        _refuse_empty(tree)
     train, test = split_of(tree, config.test_fraction)
     return by_class(tree, config, train, test)
 
@@ -70,6 +73,21 @@ def class_folders(tree: Tree) -> dict[tuple[str, str], list[str]]:
         if folder and is_picture(name):
             found[folder.rpartition("/")[0], folder.rpartition("/")[2]].append(name)
     return found
+
+
+def _refuse_empty(tree: Tree) -> None:
+    """A folder beside class folders that has no image was meant to be a class."""
+    classes = class_folders(tree)
+    parents = {parent for parent, _ in classes}
+    folders = {name.rpartition("/")[0] for name in tree.names} | set(tree.empty)
+    beside = {folder for folder in folders - {""} if folder.rpartition("/")[0] in parents}
+    empty = sorted(beside - parents - {"/".join(filter(None, pair)) for pair in classes})
+    if empty:
+        raise ConfigError(
+            "dataset.data_dir",
+            f"class folders without a single image: {', '.join(map(repr, empty[:5]))}",
+            "Put images there, or move these folders elsewhere",
+        )
 
 
 def _below(folders: dict[tuple[str, str], list[str]], parent: str) -> Files:

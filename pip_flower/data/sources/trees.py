@@ -28,6 +28,7 @@ class Tree(ABC):
     """Named files; names use forward slashes and are sorted."""
 
     names: list[str]
+    empty: list[str]  # folders in which there is no file
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -52,6 +53,11 @@ class Directory(Tree):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.names = sorted(name for name, _ in walk(root))
+        self.empty = sorted(
+            Path(folder).relative_to(root).as_posix()
+            for folder, folders, files in os.walk(root, followlinks=True)
+            if not folders and not any(map(_is_data, files))
+        )
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -64,7 +70,9 @@ class ZipArchive(Tree):
     def __init__(self, path: Path) -> None:
         self.archive = zipfile.ZipFile(path)
         weakref.finalize(self, self.archive.close)
-        self.names = sorted(filter(_is_data, self.archive.namelist()))
+        listed = self.archive.namelist()
+        self.names = sorted(filter(_is_data, listed))
+        self.empty = _without_files([name.rstrip("/") for name in listed if name.endswith("/")], self.names)
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -80,6 +88,8 @@ class TarArchive(Tree):
         members = {m.name.removeprefix("./"): m for m in self.archive.getmembers() if m.isfile()}
         self.members = {name: member for name, member in members.items() if _is_data(name)}
         self.names = sorted(self.members)
+        folders = [m.name.removeprefix("./") for m in self.archive.getmembers() if m.isdir()]
+        self.empty = _without_files(folders, self.names)
         # Readers in several threads share one position in the file.
         self.lock = threading.Lock()
         if len(self.names) > _COMPRESSED_FILES and path.suffix != ".tar":
@@ -139,6 +149,11 @@ def _tree(path: Path) -> Tree:
             f"{str(path)!r} is not a readable archive: {str(error).splitlines()[0]}",
             "Download or copy the file again",
         ) from None
+
+
+def _without_files(folders: list[str], names: list[str]) -> list[str]:
+    used = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
+    return sorted(set(folders) - used - {""})
 
 
 def _is_data(name: str) -> bool:
