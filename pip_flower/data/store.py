@@ -56,13 +56,7 @@ class ImageStore:
 
     def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
         found = self._read(rows)
-        if found is None:
-            _log.warning("%s is damaged and is made anew", self.path)
-            self._make(damaged=True)
-            found = self._read(rows)
-        if found is None:
-            raise OSError(f"{self.path} was just written and reads back differently: check the disk")
-        return found
+        return self._mended(rows) if found is None else found
 
     @property
     def train(self) -> int:
@@ -112,12 +106,24 @@ class ImageStore:
         self.table, self._description = rows, description
         return True
 
-    def _make(self, damaged: bool = False) -> None:
-        """Decode the source, unless another process has just done so."""
+    def _mended(self, rows: Any) -> NDArray[np.uint8]:
+        """The images at `rows` from a store that is made anew, unless another process has done so."""
+        _log.warning("%s is damaged and is made anew", self.path)
+        table = self._description["table"]
+        self._make(lambda: self._read(rows) is not None)
+        if self._description["table"] != table:
+            raise OSError("the images have changed since this process started; start again")
+        found = self._read(rows)
+        if found is None:
+            raise OSError(f"{self.path} was just written and reads back differently: check the disk")
+        return found
+
+    def _make(self, good: Callable[[], bool] = lambda: True) -> None:
+        """Decode the source, unless another process has done so meanwhile, and what it made is `good`."""
         with _writing(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked() as waited:
-                if not (self._open() and (waited or not damaged)):
+            with self._locked():
+                if not (self._open() and good()):
                     self._build(self._listed())
                     if not self._open():
                         raise OSError("they read back differently")
@@ -147,18 +153,16 @@ class ImageStore:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     @contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """One process builds, the others wait; yields whether this one had to."""
+    def _locked(self) -> Iterator[None]:
+        """One process builds, the others wait."""
         handle = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        waited = False
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 say("waiting for another process that is decoding the images")
-                waited = True
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            yield waited
+            yield
         finally:
             os.close(handle)
 
