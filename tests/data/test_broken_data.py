@@ -114,6 +114,10 @@ def empty_class_folder(tmp: Path) -> ImageData:
     return read("folder", path)
 
 
+def empty_class_folder_in_zip(tmp: Path) -> ImageData:
+    return read("folder", write_zip(tmp / "own.zip", miniatures.class_folders("own/") | {"own/zebra/": b""}))
+
+
 def many_in_compressed_tar(tmp: Path) -> ImageData:
     return read("imagenet-r", write_tar(tmp / "r.tar.gz", miniatures.class_folders("r/", count=20)))
 
@@ -164,6 +168,7 @@ REFUSED: dict[str, tuple[Callable[[Path], ImageData], str]] = {
     ),
     "a class that is not in the list": (unknown_class, "classes that are not among them: 'n01641577'"),
     "a class folder without images": (empty_class_folder, "without a single image: 'train/zebra'"),
+    "an empty folder in an archive": (empty_class_folder_in_zip, "without a single image: 'own/zebra'"),
     "many files in a compressed tar": (
         many_in_compressed_tar,
         "60 files in one compressed stream",
@@ -222,6 +227,17 @@ def test_sixteen_bits_and_transparency_keep_what_people_see(tmp_path: Path) -> N
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(clear, "PNG")
     for content, seen in ((deep, 90), (clear, 255)):
         assert np.abs(decode(content.getvalue(), 0).astype(int) - seen).max() == 0
+
+
+def test_photographs_are_turned_upright() -> None:
+    sideways = np.zeros((8, 12, 3), np.uint8)
+    sideways[:, :4] = 255
+    exif, buffer = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # the camera was held on its side
+    Image.fromarray(sideways).save(buffer, "PNG", exif=exif)
+    upright = decode(buffer.getvalue(), 0)
+    assert upright.shape == (12, 8, 3)
+    assert upright[:4].min() == 255
 
 
 @pytest.mark.parametrize("part", ["training", "test"])

@@ -34,8 +34,8 @@ def picture_part(tree: Tree, files: list[list[str]], size: int) -> Part:
 
 
 def resized(image: Image, size: int) -> Image:
-    """An array cut to a square of side `size`, unless that is 0 or its side already."""
-    if size in (0, image.shape[0]) and (not size or image.shape[0] == image.shape[1]):
+    """An array cut to a square of side `size`, unless that is 0 or it is one already."""
+    if not size or image.shape[:2] == (size, size):
         return image
     return np.asarray(_square(Pillow.fromarray(image), size))
 

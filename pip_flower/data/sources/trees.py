@@ -7,7 +7,7 @@ import weakref
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pip_flower.config import DatasetConfig
 from pip_flower.schema import ConfigError
@@ -152,7 +152,8 @@ def _tree(path: Path) -> Tree:
 
 
 def _without_files(folders: list[str], names: list[str]) -> list[str]:
-    used = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
+    direct = {PurePosixPath(name.rpartition("/")[0]) for name in names}
+    used = {str(above) for folder in direct for above in (folder, *folder.parents)}
     return sorted(set(folders) - used - {""})
 
 
