@@ -66,7 +66,7 @@ class PopulationConfig:
     """How the pool of clients changes from task to task."""
 
     initial: Annotated[int, Bounds(0)]
-    retire: Annotated[float, Bounds(0, 1)]
+    retire: Annotated[float, Bounds(0, 0.99)]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pip_flower.data.population import active_clients
 from pip_flower.data.samples import ImageData
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.registry import source_named
-from pip_flower.data.sources.trees import MissingDataError
+from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
 from pip_flower.data.tasks import split_tasks
 from pip_flower.methods.registry import options_type
 from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
@@ -138,7 +138,7 @@ def _class_list(names: tuple[str, ...], shown: int = 12) -> str:
 def _downloaded(config: DatasetConfig, source: Source) -> DatasetConfig:
     """The archive in the directory given, checked or downloaded, unless the data set is there unpacked."""
     directory = Path(config.data_dir)
-    if source.archive is None or directory.is_file() or (directory.suffix and not directory.exists()):
+    if source.archive is None or directory.is_file() or directory.name.endswith(ARCHIVES):
         return config
     if not (directory / source.archive.name).is_file():
         try:

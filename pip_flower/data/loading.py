@@ -73,7 +73,8 @@ def _fingerprint(source: Source, config: DatasetConfig) -> str:
     digest = hashlib.sha256()
     try:
         if not config.data_dir or not path.exists():
-            raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted)
+            got = f"; `pip-flower data prepare {source.name}` gets it" if source.archive else ""
+            raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted + got)
         files = sorted(walk(path)) if path.is_dir() else [(path.name, path.stat())]
     except PermissionError as error:
         raise ConfigError(

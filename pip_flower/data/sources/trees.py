@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from pip_flower.config import DatasetConfig
 from pip_flower.schema import ConfigError
 
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 # A compressed tar is read from the front for every file; more than a few would take for ever.
 _COMPRESSED_FILES = 50
 
@@ -113,7 +113,7 @@ def open_tree(config: DatasetConfig, wanted: str, recognised: Callable[[Tree], b
     if not config.data_dir or not path.exists():
         raise MissingDataError(f"there is no {config.data_dir!r}", wanted)
     tree = _tree(path)
-    archives = [n for n in tree.names if n.endswith(_ARCHIVES) and "/" not in n] if path.is_dir() else []
+    archives = [n for n in tree.names if n.endswith(ARCHIVES) and "/" not in n] if path.is_dir() else []
     if not recognised(tree) and len(archives) == 1:
         tree = _tree(path / archives[0])
     if not recognised(tree):
