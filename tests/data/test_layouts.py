@@ -1,10 +1,13 @@
 """The layouts that people really have are read, archived or not."""
 
+import os
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import miniatures
 from miniatures import TEST, TRAIN, WNIDS, pixels, write_files, write_tar, write_zip
@@ -13,6 +16,8 @@ from pip_flower.config_files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
 from pip_flower.methods.registry import options_type
+
+GOLDFISH = "train/n01443537/images/n01443537_0.JPEG"
 
 
 def config(dataset: str, path: Path, classes: int = 3, **changes: object) -> DatasetConfig:
@@ -151,3 +156,15 @@ def test_keep_decodes_only_what_is_kept(tmp_path: Path) -> None:
     data = read("tinyimagenet", path, classes=2, keep=KeepConfig(classes=2, train=3, test=1))
     assert np.bincount(data.train.labels).tolist() == [3, 3]
     assert len(data.test) == 2
+
+
+@pytest.mark.skipif("PIP_FLOWER_ASSETS" not in os.environ, reason="needs real images")
+def test_real_tiny_imagenet_images(tmp_path: Path) -> None:
+    path = Path(os.environ["PIP_FLOWER_ASSETS"]) / "tiny-imagenet-100.zip"
+    kept = KeepConfig(classes=4, train=30, test=10)
+    data = load_data(config("tinyimagenet", path, classes=4, keep=kept), tmp_path)
+    assert data.class_names[0] == "goldfish, Carassius auratus"
+    assert data.train.images[:].shape == (120, 64, 64, 3)
+    assert len(data.test) == 40
+    with zipfile.ZipFile(path) as archive, archive.open(f"tiny-imagenet-200/{GOLDFISH}") as file:
+        assert np.array_equal(data.train.images[0], np.asarray(Image.open(file).convert("RGB")))
