@@ -13,9 +13,10 @@ from pip_flower.schema import ConfigError
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
+_PAUSE = 2.0
 
 
-def fetch(archive: Archive, directory: Path, attempts: int = 5, pause: float = 2.0) -> Path:
+def fetch(archive: Archive, directory: Path, attempts: int = 5) -> Path:
     """The archive in `directory`, downloaded unless it is there already; its checksum is right."""
     path = directory / archive.name
     if path.is_file():
@@ -24,7 +25,7 @@ def fetch(archive: Archive, directory: Path, attempts: int = 5, pause: float = 2
     part = path.with_name(f"{path.name}.part")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _download(archive, part, attempts, pause)
+        _download(archive, part, attempts)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise ConfigError(
             "dataset.data_dir",
@@ -42,7 +43,7 @@ def fetch(archive: Archive, directory: Path, attempts: int = 5, pause: float = 2
     return path
 
 
-def _download(archive: Archive, part: Path, attempts: int, pause: float) -> None:
+def _download(archive: Archive, part: Path, attempts: int) -> None:
     """Fill `part`; a connection that breaks is taken up again, as long as every attempt brings something."""
     failures = 0
     while True:
@@ -59,7 +60,7 @@ def _download(archive: Archive, part: Path, attempts: int, pause: float) -> None
         if failures >= attempts:
             raise error
         say(f"the connection broke after {_size(part) / 1e6:,.1f} MB ({_reason(error)}); going on from there")
-        time.sleep(pause)
+        time.sleep(_PAUSE)
 
 
 def _continue(archive: Archive, part: Path) -> bool:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -5,8 +6,11 @@ import pytest
 from PIL import Image
 
 import miniatures
+from flaky_server import serving
 from miniatures import write_files, write_tar, write_zip
 from pip_flower.cli import main
+from pip_flower.data.sources import registry
+from pip_flower.data.sources.registry import source_named
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +40,21 @@ def test_prepare_uses_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "training" in printed
     assert "ready; use it with:  --dataset cifar100 --data-dir" in printed
+
+
+def test_prepare_downloads_and_goes_on_after_a_break(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = write_tar(Path("original.tar.gz"), miniatures.cifar100()).read_bytes()
+    monkeypatch.setattr("pip_flower.data.download._PAUSE", 0)
+    with serving(content, "cifar-100-python.tar.gz", at_once=len(content) // 2 + 1) as (server, archive):
+        offered = replace(source_named("cifar100"), archive=archive)
+        monkeypatch.setitem(registry._SOURCES, "cifar100", offered)
+        assert main(["data", "prepare", "cifar100", "--data-dir", "new/place"]) == 0
+        assert main(["data", "prepare", "cifar100", "--data-dir", "new/place"]) == 0
+    assert server.requests == ["", f"bytes={len(content) // 2 + 1}-"]
+    assert Path("new/place/cifar-100-python.tar.gz").read_bytes() == content
+    assert "15   " in capsys.readouterr().out
 
 
 def test_prepare_refuses_an_archive_with_another_checksum(capsys: pytest.CaptureFixture[str]) -> None:
