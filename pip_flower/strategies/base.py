@@ -87,10 +87,11 @@ class TaskStrategy(Strategy):
         return result
 
     def draw_clients(self, round_: int) -> list[int]:
-        """L of the N partitions; depends on the seed and the round alone."""
-        federation = self.config.federation
+        """L of the partitions that hold samples of the round's task; depends on the seed and the round."""
+        task = self.schedule.task_of(round_)
+        able = self._roster.able(self.config, task, self.method.bench.tasks.classes[task])
         rng = stream(self.config.seed, "sampling", round_)
-        drawn = rng.choice(federation.clients, federation.clients_per_round, replace=False)
+        drawn = rng.choice(able, min(len(able), self.config.federation.clients_per_round), replace=False)
         return sorted(int(partition) for partition in drawn)
 
     def configure_train(

@@ -1,13 +1,15 @@
 """Which Flower node is which client: node ids are random, partition ids are not."""
 
+import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
-from pip_flower.config import FederationConfig
+from pip_flower.config import Config, FederationConfig
+from pip_flower.data.population import active_clients
 from pip_flower.records import CONFIG, content
 
 
@@ -17,9 +19,19 @@ class FederationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Roster:
-    """Node ids by partition id."""
+    """Node ids by partition id and, where nodes report it, how many samples of each class they hold."""
 
     nodes: Mapping[int, int]
+    held: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    def able(self, config: Config, task: int, classes: Iterable[int]) -> list[int]:
+        """Partitions that learn the task and, as far as nodes report, hold samples of its classes."""
+        wanted = set(classes)
+        learning = active_clients(config, task).tolist()
+        found = [p for p in learning if p not in self.held or wanted & self.held[p].keys()]
+        if not found:
+            raise FederationError(f"task {task + 1}: no client holds samples of its classes")
+        return found
 
     def partition_of(self, node: int) -> int:
         """The partition that a node serves."""
@@ -36,15 +48,20 @@ def find_clients(
     deadline = time.monotonic() + config.wait_seconds
     asked: set[int] = set()
     nodes: dict[int, int] = {}
+    held: dict[int, dict[int, int]] = {}
     while True:
         new = sorted(set(grid.get_node_ids()) - asked)
         asked.update(new)
         for node, properties in _ask(grid, new, config.round_timeout).items():
             _compare(node, properties, expected)
-            nodes[int(str(properties["partition"]))] = node
+            partition = int(str(properties["partition"]))
+            nodes[partition] = node
+            if "held" in properties:
+                reported = json.loads(str(properties["held"]))
+                held[partition] = {int(label): int(count) for label, count in reported.items()}
         missing = sorted(set(range(config.clients)) - nodes.keys())
         if not missing:
-            return Roster({partition: nodes[partition] for partition in range(config.clients)})
+            return Roster({partition: nodes[partition] for partition in range(config.clients)}, held)
         if time.monotonic() >= deadline:
             raise FederationError(_too_few(config, len(asked), missing))
         time.sleep(poll_seconds)
