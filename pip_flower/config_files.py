@@ -88,7 +88,7 @@ def parse_overrides(text: str) -> dict[str, Any]:
         raise ConfigError("overrides", f"{text!r}: {error}", "Close the quote") from None
     for word in words:
         key, equals, raw = word.partition("=")
-        if not equals or not key:
+        if not equals or not all(key.split(".")):
             raise ConfigError("overrides", f"{word!r} is not key=value", 'Write "a.b=1 c.d=x"')
         try:
             value = yaml.safe_load(raw) if raw else ""
