@@ -37,7 +37,7 @@ class RunLog(Observer):
         """Forget what was written after `position`, half lines included."""
         if self.directory.metrics.exists():
             os.truncate(self.directory.metrics, position.metrics_bytes)
-        self.matrix = AccuracyMatrix([list(row) for row in position.matrix])
+        self.matrix.rows = [list(row) for row in position.matrix]
         if self.matrix.rows:
             self._write_matrix()
         else:
