@@ -19,6 +19,15 @@ class BackboneConfig:
 
 
 @dataclass(frozen=True)
+class KeepConfig:
+    """Part of a data set: its first classes, and the first images of each; 0 keeps all."""
+
+    classes: Annotated[int, Bounds(0)]
+    train: Annotated[int, Bounds(0)]
+    test: Annotated[int, Bounds(0)]
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """Where images come from and how a training view is made."""
 
@@ -32,6 +41,7 @@ class DatasetConfig:
     test_resize: Annotated[int, Bounds(0)]
     test_interpolation: Literal["bilinear", "bicubic"]
     normalize: Literal["none", "backbone"]
+    keep: KeepConfig
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,8 @@ class Config:
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, in the shape the YAML files have."""
         plain: dict[str, Any] = as_mapping(self)
-        plain["method"] = {**plain["method"], **plain["method"].pop("options")}
+        options = plain["method"].pop("options")
+        plain["method"] |= options
         return plain
 
     def digest(self) -> str:

@@ -79,6 +79,15 @@ def load_config(selection: Selection, method_options: Callable[[str], type]) -> 
     return config
 
 
+def restore_config(values: Mapping[str, Any], method_options: Callable[[str], type]) -> Config:
+    """The configuration whose `as_mapping()` was saved with a run."""
+    method = dict(values["method"])
+    label = method.pop("label")
+    restored = {**values, "method": {"label": label, **_method(method, method_options, {})}}
+    config: Config = build(Config, restored)
+    return config
+
+
 def parse_overrides(text: str) -> dict[str, Any]:
     """``"a.b=1 c.d=x"`` to nested mappings; values are YAML."""
     nested: dict[str, Any] = {}

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -189,15 +190,34 @@ class FlowerRunner:
 
 @contextmanager
 def flower_runner() -> Iterator[FlowerRunner]:
-    """A started runner; everything it started and wrote is gone afterwards."""
+    """A started runner; everything it started and wrote is gone afterwards, even if this process is
+    asked to terminate."""
     home = Path(tempfile.mkdtemp(prefix="pip-flower-"))
     runner = FlowerRunner(home)
+    with _termination_interrupts():
+        try:
+            runner.start()
+            yield runner
+        finally:
+            runner.stop()
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """SIGTERM acts like Ctrl-C; signals can be set in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        runner.start()
-        yield runner
+        yield
     finally:
-        runner.stop()
-        shutil.rmtree(home, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pip_flower.config_files import (
     conf_directory,
     load_config,
     parse_overrides,
+    restore_config,
 )
 from pip_flower.methods.registry import entries, options_type
 from pip_flower.schema import ConfigError
@@ -138,3 +139,10 @@ def test_relative_paths_of_overrides_can_be_made_absolute(tmp_path: Path) -> Non
         "training": {"epochs": 2},
         "a": [1, 2],
     }
+
+
+@pytest.mark.parametrize("method", ["pip-align", "fed-l2p", "icarl", "ablation-b"])
+def test_a_saved_configuration_is_restored(method: str) -> None:
+    config = load_config(Selection(method=method, seed=5), options_type)
+    saved = yaml.safe_load(yaml.safe_dump(config.as_mapping()))
+    assert restore_config(saved, options_type) == config

@@ -85,6 +85,9 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
     text = console.export_text()
     assert "pip-dualprompt" in text
     assert "…" not in text
+    # The paper's figures stand beside the measured ones.
+    assert "paper, on CIFAR-100 with ViT-B/16" in text
+    assert "88.0 / 84.3, 1,350 KB" in " ".join(text.split())
     for figure in ("85.0±7.1", "75.0±7.1", "60.0±14.1", "25.0±7.1", "20.0", "30.0"):
         assert figure in text
 
