@@ -203,6 +203,20 @@ def test_a_half_line_is_neither_read_nor_kept(run_config: RunConfig) -> None:
     assert outcome(path) == expected
 
 
+def test_metrics_that_a_power_cut_took_are_played_again(
+    run_config: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = outcome(serve_here(run_config | {"out-dir": f"{run_config['out-dir']}-whole"}))
+    path = interrupted(run_config, 6)
+    metrics = RunDirectory(path).metrics
+    os.truncate(metrics, metrics.stat().st_size - 10)
+    serve_here(run_config | {"resume": str(path)})
+    told = capsys.readouterr().out
+    assert "checkpoint of round 5: metrics.jsonl has lost lines that were there" in told
+    assert "going on after round 4" in told
+    assert outcome(path) == expected
+
+
 def test_the_command_line_asks_for_what_was_asked_for(
     run_config: RunConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
