@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ from pip_flower.parity import check_all, parity_table
 from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
-from pip_flower.reporting.tables import accuracy_table, summary_table
+from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
+from pip_flower.resume import resumed
 from pip_flower.schema import ConfigError
 
 _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
@@ -49,9 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, console: Console) -> int:
     selection = selection_of(options)
+    if options.resume:
+        options.resume = str(Path(options.resume).expanduser().resolve())
+        options.out_dir = str(Path(options.resume).parent)
+        selection = resumed(Path(options.resume), selection)
     with flower_runner() as runner:
         result = _run_one(runner, selection, options, console)
-    console.print(accuracy_table([result]), summary_table([result]))
+    _show_tables([result], console)
     console.print(f"results: {result.path}", highlight=False)
     return 0
 
@@ -114,10 +120,17 @@ def _run_one(
         "out-dir": str(out_dir),
         "data-dir": selection.data_dir,
         "seed": selection.seed,
+        "resume": getattr(options, "resume", ""),
     }
     title = f"{config.method.label} (seed {config.seed})"
     with LiveProgress(console, title, out_dir) as live:
-        runner.run(run_config, _simulation(config), live.update)
+        try:
+            runner.run(run_config, _simulation(config), live.update)
+        except LaunchError as error:
+            if live.directory is None or not live.directory.checkpoints.is_dir():
+                raise
+            hint = f"pip-flower run --resume {shlex.quote(str(live.directory.path))}"
+            raise LaunchError(f"{error}\nWhat was done is kept. To go on:  {hint}") from None
     if live.directory is None:
         raise LaunchError(f"the run left no directory in {out_dir}")
     return RunResult.read(live.directory.path)
@@ -134,13 +147,25 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
     write_json(
         output / "results.json",
         [
-            {"run": run.path.name, "method": run.method, "seed": run.seed, **run.matrix.summary()}
+            {
+                "run": run.path.name,
+                "method": run.method,
+                "seed": run.seed,
+                **run.matrix.summary(),
+                "failures": dict(run.failures),
+            }
             for run in results
         ],
     )
-    console.print(accuracy_table(results), summary_table(results))
+    _show_tables(results, console)
     console.print(f"figures: {output / 'results.json'}", highlight=False)
     console.print(f"picture: {picture}", highlight=False)
+
+
+def _show_tables(results: list[RunResult], console: Console) -> None:
+    console.print(accuracy_table(results), summary_table(results))
+    if any(run.failures for run in results):
+        console.print(failure_table(results))
 
 
 def _out_dir(options: argparse.Namespace) -> Path:
@@ -158,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     written.add_argument("--out-dir", default="runs", help="parent of the run directory")
 
     run = commands.add_parser("run", parents=[chosen, one, written], help="run one experiment")
+    run.add_argument("--resume", default="", metavar="RUN_DIR", help="go on with an interrupted run")
     run.set_defaults(command=_run)
 
     suite = commands.add_parser("suite", parents=[chosen, written], help="compare methods, seeds")

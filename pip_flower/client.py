@@ -52,6 +52,8 @@ class FederatedClient(NumPyClient):
         samples = self.method.samples(task, self.partition, round_)
         job = ClientJob(round_, task, self.partition, arrays, samples, self.memory)
         update = self.method.fit(job)
+        if update.memory and not self.method.keeps_memory():
+            raise ValueError(f"{type(self.method).__name__} has a memory that keeps_memory() denies")
         self.memory = update.memory
         metrics: dict[str, Scalar] = {
             **update.metrics,

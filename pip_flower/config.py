@@ -77,6 +77,34 @@ class FederationConfig:
     clients_per_round: Annotated[int, Bounds(1)]
     wait_seconds: Annotated[float, Bounds(0)]
     round_timeout: Annotated[float, Bounds(0, exclusive_minimum=True)]
+    min_clients: Annotated[int, Bounds(1)]
+    round_retries: Annotated[int, Bounds(0)]
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """Limits beyond which the server takes an answer for an error or a lie."""
+
+    max_samples: Annotated[int, Bounds(1)]
+    max_norm: Annotated[float, Bounds(0, exclusive_minimum=True)]
+
+
+@dataclass(frozen=True)
+class AggregationConfig:
+    """How answers are merged; everything but the plain mean bounds what a bad one can do."""
+
+    rule: Literal["mean", "median", "trimmed-mean"]
+    trim: Annotated[float, Bounds(0, 0.49)]
+    clip_norm: Annotated[float, Bounds(0)]
+    clip_prototypes: Annotated[float, Bounds(0)]
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which checkpoints stay on disk beside the two newest."""
+
+    keep: Literal["last", "all", "every"]
+    every: Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True)
@@ -122,6 +150,7 @@ class RuntimeConfig:
     precision: Literal["auto", "float32", "bfloat16"]
     compile: bool
     cache_dir: str
+    state_dir: str
     threads: Annotated[int, Bounds(1)]
     client_cpus: Annotated[int, Bounds(1)]
     client_gpus: Annotated[float, Bounds(0)]
@@ -150,6 +179,9 @@ class Config:
     partition: PartitionConfig
     population: PopulationConfig
     federation: FederationConfig
+    validation: ValidationConfig
+    aggregation: AggregationConfig
+    checkpoint: CheckpointConfig
     schedule: ScheduleConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
@@ -167,6 +199,7 @@ class Config:
         """Identifies the configuration, whatever the machine's paths and speed settings are."""
         plain = self.as_mapping()
         plain.pop("runtime")
+        plain.pop("checkpoint")
         plain["method"].pop("label")
         plain["dataset"].pop("data_dir")
         plain["backbone"].pop("weights")

@@ -21,6 +21,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    _flush_directory(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -31,3 +32,28 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_bytes` for plain values."""
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line in one go and flush it to disk: a killed process leaves all of it or nothing."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, f"{line}\n".encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sweep(directory: Path, name: str = "*") -> None:
+    """Remove what writers that were killed left behind under temporary names."""
+    for litter in directory.glob(f".{name}.*"):
+        litter.unlink(missing_ok=True)
+
+
+def _flush_directory(path: Path) -> None:
+    """A rename survives a power cut only once the directory is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.aggregation import clipped_rows, middle
+from pip_flower.config import AggregationConfig
 from pip_flower.fidelity import Paper
+from pip_flower.validation import ArraySpec, RejectedError, check_counts
 
 Floats = NDArray[np.floating]
 Integers = NDArray[np.int64]
@@ -97,6 +100,47 @@ def merge(tables: Sequence[Prototypes], weights: Sequence[float], fidelity: Pape
     return _mixture(tables, shares, fidelity)
 
 
+def robust_merge(
+    tables: Sequence[Prototypes],
+    weights: Sequence[float],
+    known: Prototypes,
+    fidelity: Paper,
+    config: AggregationConfig,
+) -> Prototypes:
+    """The global table by the configured rule; `known` is the one of the rounds before."""
+    if config.clip_prototypes:
+        tables = _clipped(tables, known, config.clip_prototypes)
+    if config.rule == "mean":
+        return merge(tables, weights, fidelity)
+    every = _stacked(tables)
+    classes = np.unique(every.classes)
+    dim = every.mean.shape[1]
+    mean, variance = np.zeros((len(classes), dim)), np.zeros((len(classes), dim))
+    count = np.zeros(len(classes), dtype=np.int64)
+    for row, label in enumerate(classes):
+        found = every.at(every.classes == label)
+        mean[row] = middle(found.mean, config)
+        # As Eq. 15, with the rule in place of the weighted mean.
+        variance[row] = middle(found.variance + (found.mean - mean[row]) ** 2, config)
+        count[row] = found.count.sum()
+    return Prototypes(classes, mean, variance, count)
+
+
+def _clipped(tables: Sequence[Prototypes], known: Prototypes, longest: float) -> list[Prototypes]:
+    """The same rows, each mean and standard deviation (as one vector) near what is known of the class."""
+    every = _stacked(tables)
+    rows = np.concatenate([every.mean, np.sqrt(every.variance)], axis=1)
+    for label in np.unique(every.classes):
+        found = every.classes == label
+        old = known.select([int(label)])
+        centre = np.concatenate([old.mean[0], np.sqrt(old.variance[0])]) if len(old) else None
+        rows[found] = clipped_rows(rows[found], centre, longest)
+    mean, deviation = np.split(rows, 2, axis=1)
+    near = Prototypes(every.classes, mean, deviation**2, every.count)
+    ends = np.cumsum([len(table) for table in tables])
+    return [near.at(np.arange(end - len(table), end)) for table, end in zip(tables, ends, strict=True)]
+
+
 def _mixture(tables: Sequence[Prototypes], weights: Sequence[Floats], fidelity: Paper) -> Prototypes:
     """Mixes rows of the same class; `weights[i]` [K_i] are those of the rows of table i."""
     every = _stacked(tables)
@@ -128,6 +172,43 @@ def augmented(
     features [K + drawn, D] and labels."""
     drawn, rows = fidelity.augment(table.mean, table.variance, copies, rng)
     return np.concatenate([table.mean, drawn]), np.concatenate([table.classes, table.classes[rows]])
+
+
+def balanced_copies(classes: Integers, labels: Integers, batch_size: int) -> Integers:
+    """m for each of `classes` so that, with its mean, it appears in a batch as often as the classes the
+    client holds do on average."""
+    in_batch = min(batch_size, len(labels)) * np.array([(labels == c).mean() for c in classes])
+    target = min(batch_size, len(labels)) / len(np.unique(labels))
+    copies = np.round(target - in_batch - 1).clip(min=0)
+    return np.asarray(copies, dtype=np.int64)
+
+
+def specs(dim: int, finite_variance: bool) -> dict[str, ArraySpec]:
+    """What a client's table looks like on the wire."""
+    whole, real = np.dtype(np.int64), np.dtype(np.float32)
+    return {
+        # Labels and counts are checked for what they say; their norm means nothing.
+        "prototype.classes": ArraySpec((None,), whole, scale=np.inf),
+        "prototype.mean": ArraySpec((None, dim), real),
+        "prototype.variance": ArraySpec((None, dim), real, finite=finite_variance),
+        "prototype.count": ArraySpec((None,), whole, scale=np.inf),
+    }
+
+
+def inspect(arrays: Mapping[str, NDArray[Any]], classes: Iterable[int], samples: int) -> None:
+    """Reject a table of a client with `samples` samples of `classes` that cannot be true."""
+    table = Prototypes.from_arrays(arrays)
+    if len({len(table.classes), len(table.mean), len(table.variance), len(table.count)}) != 1:
+        raise RejectedError("its prototypes have columns of different lengths")
+    if foreign := set(table.classes.tolist()) - set(classes):
+        raise RejectedError(f"it has a prototype of class {min(foreign)}, which the task does not have")
+    if np.any(table.classes[1:] <= table.classes[:-1]):
+        raise RejectedError("its prototypes are not sorted by class")
+    if np.any(table.variance < 0):
+        raise RejectedError("prototype.variance is negative")
+    if np.any(table.count < 1):
+        raise RejectedError("it has a prototype that rests on no sample")
+    check_counts("prototype.count", table.count, samples)
 
 
 def _stacked(tables: Sequence[Prototypes]) -> Prototypes:

@@ -5,36 +5,60 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid
 
+from pip_flower.checkpoint import CheckpointStore
 from pip_flower.config_files import Selection, load_config
 from pip_flower.methods.registry import make_method, make_strategy, options_type
+from pip_flower.reporting.checkpointer import Checkpointer
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
+from pip_flower.resume import go_back, reopen, run_directory
 from pip_flower.schema import ConfigError
+from pip_flower.strategies.base import TaskStrategy
 from pip_flower.workbench import shared_workbench
 
+_SELECTION = ("experiment", "method", "dataset", "overrides", "data-dir", "seed")
 DEFAULT_OUT_DIR = Path("~/pip-flower-runs")
 
 
 def serve(grid: Grid, context: Context) -> Path:
-    """Play all rounds; returns the run's directory."""
-    config = load_config(Selection.from_run_config(context.run_config), options_type)
-    if context.run_config.get("resume"):
-        raise ConfigError("resume", "runs cannot be resumed yet", "Leave it empty")
+    """Play all rounds, or those that an interrupted run has left; returns the run's directory."""
+    asked = context.run_config
+    config = load_config(Selection.from_run_config(asked), options_type)
     method = make_method(shared_workbench(config))
-    strategy = make_strategy(method)
-    out_dir = _out_dir(str(context.run_config.get("out-dir", "")))
-    directory = RunDirectory.create(out_dir, config, context.run_id, method)
-    print(f"pip-flower: results go to {directory.path}", flush=True)
-    schedule = strategy.schedule
-    strategy.observers = [
-        RunLog(directory, config),
-        ProgressFile(directory, schedule),
-        ProgressLines(schedule),
-    ]
-    strategy.run(grid)
-    print(f"pip-flower: results are in {directory.path}", flush=True)
+    selection = {key: asked[key] for key in _SELECTION if key in asked}
+    resume = str(asked.get("resume", ""))
+    if resume:
+        directory = run_directory(resume)
+    else:
+        out_dir = _out_dir(str(asked.get("out-dir", "")))
+        directory = RunDirectory.create(out_dir, config, context.run_id, method, selection)
+    with directory.held():
+        if resume:
+            reopen(directory, config, context.run_id, method, selection)
+        print(f"pip-flower: results go to {directory.path}", flush=True)
+        _play(grid, directory, make_strategy(method), resume=bool(resume))
+        print(f"pip-flower: results are in {directory.path}", flush=True)
     return directory.path
+
+
+def _play(grid: Grid, directory: RunDirectory, strategy: TaskStrategy, *, resume: bool) -> None:
+    config = strategy.config
+    run = str(directory.read_environment()["run"])
+    store = CheckpointStore(directory.checkpoints, config.checkpoint)
+    log = RunLog(directory, config)
+    roster = strategy.meet(grid, run)
+    done = go_back(strategy, store, log, roster) if resume else 0
+    schedule = strategy.schedule
+    if resume:
+        print(f"pip-flower: going on after round {done} of {schedule.rounds}", flush=True)
+    strategy.observers = [
+        log,
+        Checkpointer(store, run, config, schedule, log),
+        ProgressFile(directory, schedule, done),
+        ProgressLines(schedule, done),
+    ]
+    strategy.play()
 
 
 def _out_dir(given: str) -> Path:

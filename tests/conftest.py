@@ -15,6 +15,9 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 # Tests neither read nor fill the user's cache of queries.
 os.environ["PIP_FLOWER_CACHE"] = tempfile.mkdtemp(prefix="pip-flower-cache-")
 
+# Nor do they leave clients' states in the user's home.
+os.environ["PIP_FLOWER_STATE"] = tempfile.mkdtemp(prefix="pip-flower-state-")
+
 SMALL = (
     "dataset.classes=6 federation.clients=4 federation.clients_per_round=2 federation.wait_seconds=0 "
     "schedule.tasks=3 schedule.rounds=6 training.epochs=2 training.batch_size=8"

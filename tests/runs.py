@@ -1,6 +1,7 @@
 """A whole run inside the test process."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from local_grid import LocalGrid
 from pip_flower.config_files import Selection, load_config
 from pip_flower.methods.registry import make_method, make_strategy, options_type
+from pip_flower.sealed import read_sealed
 from pip_flower.strategies.base import TaskStrategy
 from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
 from pip_flower.workbench import shared_workbench
@@ -47,6 +49,12 @@ def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:
     strategy.observers = [notes]
     strategy.run(grid or LocalGrid(strategy.config.federation.clients, run_config))
     return notes
+
+
+def kept_by_clients(state_dir: Path) -> list[dict[str, NDArray[Any]]]:
+    """What each client of the only run below `state_dir` keeps after its last round."""
+    clients = sorted(state_dir.glob("*/client-*"))
+    return [read_sealed(max(client.glob("round-*.state"))).arrays for client in clients]
 
 
 def digest(arrays: dict[str, NDArray[Any]]) -> dict[str, bytes]:

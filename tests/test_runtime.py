@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from toy import runtime
 
-from pip_flower.config import RuntimeConfig
 from pip_flower.runtime import once_per_process, pick_device, stream, torch_stream
 from pip_flower.schema import ConfigError
 
@@ -33,7 +33,7 @@ def test_devices_that_are_not_there_are_refused(name: str) -> None:
     if name == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="runtime.device"):
-        pick_device(RuntimeConfig(name, "auto", False, "", 1, 1, 0.0))
+        pick_device(runtime(device=name))
 
 
 def test_torchvision_imports_beside_this_torch() -> None:

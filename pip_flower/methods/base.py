@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pip_flower.data.samples import Samples
 from pip_flower.runtime import stream_seed
+from pip_flower.validation import ArraySpec
 from pip_flower.workbench import Workbench
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -87,6 +88,18 @@ class Method(ABC):
     @abstractmethod
     def fit(self, job: ClientJob) -> ClientUpdate:
         """On a client: train on its own samples."""
+
+    def keeps_memory(self) -> bool:
+        """Whether `fit` hands back a memory that later rounds need; it is then kept on the client's disk."""
+        return False
+
+    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:  # noqa: ARG002
+        """On the server: what the arrays of an answer that rests on `samples` samples must look like; by
+        default as the global arrays of the same names."""
+        return {name: ArraySpec.like(arrays[name]) for name in self.sent_up(task)}
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:  # noqa: B027
+        """On the server: raise `RejectedError` if arrays of the right shapes say something impossible."""
 
     def candidates(self, tasks: int) -> tuple[int, ...]:
         """Labels that compete after `tasks` tasks, one for each column of `scores`."""

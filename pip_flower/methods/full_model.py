@@ -21,6 +21,7 @@ from pip_flower.models.network import array_names, feature_width, load_arrays, m
 from pip_flower.runtime import once_per_process, stream, torch_stream
 from pip_flower.schema import Bounds
 from pip_flower.strategies.averaging import AveragingStrategy
+from pip_flower.validation import RejectedError
 from pip_flower.workbench import Workbench, batches
 
 
@@ -83,6 +84,12 @@ class FullModel(Method):
         """The network and the head rows of the first `tasks` tasks."""
         rows = (name for task in range(tasks) for name in classifier.row_names(task))
         return (*array_names(self.network), *rows)
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:  # noqa: ARG002
+        """Running variances are variances."""
+        for name, value in answer.items():
+            if name.endswith("running_var") and np.any(value < 0):
+                raise RejectedError(f"{name} is negative")
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """SGD on all weights."""

@@ -22,6 +22,7 @@ from pip_flower.models.network import feature_width, load_arrays, make_network
 from pip_flower.runtime import once_per_process
 from pip_flower.schema import Bounds
 from pip_flower.strategies.icarl import MEANS, OLD, ICaRLStrategy
+from pip_flower.validation import ArraySpec, RejectedError, check_counts
 from pip_flower.workbench import Workbench
 
 
@@ -56,6 +57,30 @@ class ICaRL(FullModel):
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """The model, and the class means."""
         return super().predicting(tasks) + (MEANS if self._uses_means() else ())
+
+    def keeps_memory(self) -> bool:
+        """Ids of exemplars."""
+        return True
+
+    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
+        """The sums grow with the classes seen."""
+        known = {name: array for name, array in arrays.items() if name not in MEANS}
+        if self._uses_means():
+            classes = len(self.bench.tasks.seen(task + 1))
+            sums = np.zeros((classes, feature_width(self.network)))
+            known |= dict(zip(MEANS, (sums, np.zeros(classes)), strict=True))
+        return super().expected(task, known, samples)
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+        """Sums of unit features of no more exemplars than fit the memory."""
+        super().inspect(task, answer, samples)
+        if not self._uses_means():
+            return
+        sums, count = (answer[name] for name in MEANS)
+        # Every class keeps one exemplar at least, however small the memory.
+        check_counts("mean.count", count, max(self.options.memory, len(count)))
+        if np.any(np.linalg.norm(sums, axis=1) > count * (1 + 1e-4)):
+            raise RejectedError("mean.sum is longer than a sum of unit features can be")
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Train on own samples and exemplars, then choose exemplars anew."""

@@ -13,8 +13,9 @@ from torch import Tensor
 from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob
 from pip_flower.methods.registry import register
-from pip_flower.methods.statistics import StatisticsMethod, as_tensor
+from pip_flower.methods.statistics import Grouping, StatisticsMethod, as_tensor
 from pip_flower.strategies.statistics import StatisticsStrategy
+from pip_flower.validation import RejectedError, check_counts
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,17 @@ class NCM(StatisticsMethod):
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Class means and how many samples are behind them."""
         return tuple(f"{kind}.{task}" for task in range(tasks) for kind in ("mean", "count"))
+
+    def groups(self, task: int) -> dict[str, Grouping]:
+        """A mean per class."""
+        return {f"sum.{task}": Grouping(f"count.{task}", axis=0)}
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+        """Counts of the client's samples; nothing comes of nothing."""
+        sums, count = (answer[name] for name in self.returned(task))
+        check_counts(f"count.{task}", count, samples)
+        if np.any(sums[count == 0]):
+            raise RejectedError(f"sum.{task} has a class that count.{task} does not have")
 
     def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
         """Sum of features and number of samples of each class."""

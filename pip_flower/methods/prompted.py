@@ -19,6 +19,7 @@ from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.prototypes import Prototypes
 from pip_flower.runtime import stream, torch_stream
 from pip_flower.schema import Bounds
+from pip_flower.validation import ArraySpec
 from pip_flower.workbench import Workbench, batches
 
 
@@ -101,6 +102,23 @@ class PromptedMethod(Method):
             return {}
         fresh = {k: v.numpy() for task in range(tasks) for k, v in self._fresh_head(task).items()}
         return {name: np.asarray(memory.get(name, fresh[name])) for name in _head_names(tasks)}
+
+    def keeps_memory(self) -> bool:
+        """A private head, or what the fidelity says."""
+        return self.fidelity.keeps_head or not self._shares_head()
+
+    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
+        """Prototypes have as many rows as the client holds classes."""
+        specs = super().expected(task, arrays, samples)
+        if self.options.prototypes.share:
+            # Variances of the released code are NaN where a batch holds one sample of a class.
+            specs |= prototypes.specs(self.bench.backbone.dim, self.fidelity.name == "paper")
+        return specs
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+        """Gaussians of the task's classes only, resting on no more samples than the client has."""
+        if self.options.prototypes.share:
+            prototypes.inspect(answer, self.bench.tasks.classes[task], samples)
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Local epochs with injected prototypes, then the client's own prototypes."""
@@ -258,19 +276,10 @@ class PromptedMethod(Method):
         options = self.options.prototypes
         if options.augment == "fixed":
             return np.full(len(known), options.copies, dtype=np.int64)
-        return balanced_copies(known.classes, samples.labels, self.bench.config.training.batch_size)
+        return prototypes.balanced_copies(
+            known.classes, samples.labels, self.bench.config.training.batch_size
+        )
 
 
 def _head_names(tasks: int) -> tuple[str, ...]:
     return tuple(name for task in range(tasks) for name in classifier.row_names(task))
-
-
-def balanced_copies(
-    classes: NDArray[np.int64], labels: NDArray[np.int64], batch_size: int
-) -> NDArray[np.int64]:
-    """m for each of `classes` so that, with its mean, it appears in a batch as often as the classes the
-    client holds do on average."""
-    in_batch = min(batch_size, len(labels)) * np.array([(labels == c).mean() for c in classes])
-    target = min(batch_size, len(labels)) / len(np.unique(labels))
-    copies = np.round(target - in_batch - 1).clip(min=0)
-    return np.asarray(copies, dtype=np.int64)

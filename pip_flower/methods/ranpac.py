@@ -12,10 +12,11 @@ from torch import Tensor
 from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob
 from pip_flower.methods.registry import register
-from pip_flower.methods.statistics import Floats, StatisticsMethod
+from pip_flower.methods.statistics import Floats, Grouping, StatisticsMethod
 from pip_flower.runtime import once_per_process, stream
 from pip_flower.schema import Bounds
 from pip_flower.strategies.statistics import StatisticsStrategy
+from pip_flower.validation import RejectedError, check_counts
 
 _RIDGES = 10.0 ** np.arange(-8, 9)
 _PARTS = ("fit", "held")
@@ -30,8 +31,9 @@ class RanPACOptions:
 
 
 class RanPAC(StatisticsMethod):
-    """`gram.part` [M, M] and `cross.part.t` [M, classes] and `count.part` [1] of two disjoint parts of
-    the samples, one to fit and one to choose the ridge; `head` [M, classes seen] from the server."""
+    """`gram.part` [M, M], `cross.part.t` [M, classes], `count.part` [1] and `labels.part.t` [classes] (counts
+    by class) of two disjoint parts of the samples, one to fit and one to choose the ridge; `head` [M,
+    classes seen] from the server."""
 
     options: RanPACOptions
 
@@ -42,15 +44,36 @@ class RanPAC(StatisticsMethod):
         added: dict[str, NDArray[Any]] = {}
         for part in _PARTS:
             added[f"cross.{part}.{task}"] = np.zeros((size, classes))
+            added[f"labels.{part}.{task}"] = np.zeros(classes)
             if task == 0:
                 added |= {f"gram.{part}": np.zeros((size, size)), f"count.{part}": np.zeros(1)}
         return added
 
     def returned(self, task: int) -> tuple[str, ...]:
         """Second moments, products with the labels, and counts, of both parts."""
-        return tuple(
-            name for part in _PARTS for name in (f"gram.{part}", f"cross.{part}.{task}", f"count.{part}")
-        )
+        kinds = ("gram.{}", "cross.{}.{}", "count.{}", "labels.{}.{}")
+        return tuple(kind.format(part, task) for part in _PARTS for kind in kinds)
+
+    def groups(self, task: int) -> dict[str, Grouping]:
+        """One second moment, and a mean per class."""
+        moments = {f"gram.{part}": Grouping(f"count.{part}") for part in _PARTS}
+        means = {f"cross.{part}.{task}": Grouping(f"labels.{part}.{task}", axis=1) for part in _PARTS}
+        return moments | means
+
+    def longest(self) -> float:
+        """A product of two projections onto M random directions."""
+        return float(self.options.features)
+
+    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+        """Counts of the client's samples, and second moments that samples can have."""
+        counts = np.concatenate([answer[f"count.{part}"] for part in _PARTS])
+        labels = np.concatenate([answer[f"labels.{part}.{task}"] for part in _PARTS])
+        check_counts("count", counts, samples)
+        check_counts("labels", labels, samples)
+        for part in _PARTS:
+            gram = answer[f"gram.{part}"]
+            if np.any(np.diag(gram) < 0) or not np.allclose(gram, gram.T, rtol=1e-6):
+                raise RejectedError(f"gram.{part} is not a second moment")
 
     def predicting(self, tasks: int) -> tuple[str, ...]:  # noqa: ARG002
         """The solved head."""
@@ -70,11 +93,15 @@ class RanPAC(StatisticsMethod):
             sums[f"gram.{part}"] = rows.T @ rows
             sums[f"cross.{part}.{job.task}"] = rows.T @ labels[chosen]
             sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
+            sums[f"labels.{part}.{job.task}"] = labels[chosen].sum(axis=0)
         return sums
 
     def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """(G + ridge I)^-1 Q with the ridge of least squared error on the held-out part."""
         gram = {part: np.asarray(arrays[f"gram.{part}"]) for part in _PARTS}
+        if self.bench.config.aggregation.rule != "mean":
+            # A median of second moments, taken by coordinate, need not be one.
+            gram = {part: nearest_moment(value) for part, value in gram.items()}
         cross = {
             part: np.concatenate([arrays[f"cross.{part}.{task}"] for task in range(tasks)], axis=1)
             for part in _PARTS
@@ -111,6 +138,12 @@ def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Float
         head = vectors @ (rotated / (np.maximum(values, 0.0) + ridge)[:, None])
         errors.append(np.sum(head * (held_gram @ head)) - 2 * np.sum(head * held_cross))
     return float(_RIDGES[int(np.argmin(errors))])
+
+
+def nearest_moment(gram: Floats) -> Floats:
+    """The positive semidefinite matrix nearest to a symmetric one [M, M]."""
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 register(

@@ -5,6 +5,7 @@ Sums do not care how samples are spread over clients, so the classifier is that 
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,18 @@ from torch import Tensor
 
 from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
+from pip_flower.validation import ArraySpec
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A sum over samples, as one mean per entry of `axis` (one in all without an axis), and the name of the
+    counts behind the means."""
+
+    counts: str
+    axis: int | None = None
 
 
 class StatisticsMethod(Method):
@@ -28,6 +39,20 @@ class StatisticsMethod(Method):
     @abstractmethod
     def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
         """The sums over one client's samples, under the names of `returned`."""
+
+    @abstractmethod
+    def groups(self, task: int) -> dict[str, Grouping]:
+        """How the sums of `returned` divide into means; what is not listed is itself a count."""
+
+    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
+        """Sums may be as long as they have terms."""
+        return {
+            name: ArraySpec.like(arrays[name], scale=samples * self.longest()) for name in self.sent_up(task)
+        }
+
+    def longest(self) -> float:
+        """By how much the terms of a sum may be longer than a feature."""
+        return 1.0
 
     def received(self, task: int) -> tuple[str, ...]:  # noqa: ARG002
         """Nothing: the frozen features do not depend on what others found."""

@@ -72,15 +72,13 @@ class LiveProgress:
 
 def _as_of_last_round(progress: dict[str, Any]) -> dict[str, Any]:
     """The position at the end of the last finished round, whatever has started since."""
-    per_task = progress["rounds"] // progress["tasks"]
-    done = progress["rounds_done"]
-    task = (done - 1) // per_task + 1
+    done, task = progress["rounds_done"], progress["task_done"]
     return progress | {"round": done, "task": task, "clients_done": progress["clients"]}
 
 
 def find_run(out_dir: Path, run_id: int) -> RunDirectory | None:
     """The directory that the Flower run `run_id` made below `out_dir`."""
-    for path in sorted(out_dir.glob("*/environment.json"), reverse=True):
+    for path in sorted(out_dir.glob("[!.]*/environment.json"), reverse=True):
         if json.loads(path.read_text(encoding="utf-8"))["flower_run_id"] == run_id:
             return RunDirectory(path.parent)
     return None

@@ -16,11 +16,11 @@ _PACE_ROUNDS = 5
 class _Position(Observer):
     """Keeps count; `changed` is called after every event."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, rounds_done: int = 0) -> None:
         self.schedule = schedule
         self._finished_at: list[float] = []
-        self.round = 0
-        self.rounds_done = 0
+        self.round = rounds_done
+        self.rounds_done = rounds_done
         self.clients_done = 0
         self.clients = 0
         self.accuracy: float | None = None
@@ -61,6 +61,7 @@ class _Position(Observer):
         """What progress.json holds."""
         return {
             "task": self.schedule.task_of(max(1, self.round)) + 1,
+            "task_done": self.schedule.task_of(max(1, self.rounds_done)) + 1,
             "tasks": self.schedule.tasks,
             "round": self.round,
             "rounds": self.schedule.rounds,
@@ -75,8 +76,8 @@ class _Position(Observer):
 class ProgressFile(_Position):
     """Rewrites progress.json after every event."""
 
-    def __init__(self, directory: RunDirectory, schedule: Schedule) -> None:
-        super().__init__(schedule)
+    def __init__(self, directory: RunDirectory, schedule: Schedule, rounds_done: int = 0) -> None:
+        super().__init__(schedule, rounds_done)
         self.path = directory.progress
         self.changed()
 

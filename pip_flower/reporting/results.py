@@ -1,6 +1,8 @@
 """A finished run read back from its directory."""
 
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ class RunResult:
     bytes_up: float
     bytes_down: float
     seconds: float
-    failed: int
+    failures: Counter[str]
 
     @classmethod
     def read(cls, path: Path) -> "RunResult":
@@ -50,8 +52,14 @@ class RunResult:
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
             bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
             seconds=sum(line["seconds"] for line in lines),
-            failed=sum(line["failed"] for line in rounds),
+            failures=_failures(lines),
         )
+
+
+def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
+    """How often an answer was not used, by reason; numbers in a reason make no new one."""
+    reasons = (failure["reason"] for line in lines for failure in line.get("failures", []))
+    return Counter(re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", reason) for reason in reasons)
 
 
 def _selection(config: dict[str, Any]) -> str:

@@ -1,10 +1,15 @@
 """One run, one directory: where each file is, how it is written and read back."""
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
+import tempfile
 import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +20,7 @@ import yaml
 from pip_flower.config import Config
 from pip_flower.files import write_json, write_text
 from pip_flower.methods.base import Method
+from pip_flower.schema import ConfigError
 
 # `pip-flower run` tells the revision to the app, which runs from a bundle without history.
 REVISION_VARIABLE = "PIP_FLOWER_REVISION"
@@ -58,25 +64,62 @@ class RunDirectory:
         return self.path / "accuracy.png"
 
     @property
+    def checkpoints(self) -> Path:
+        """Where the run can be taken up again."""
+        return self.path / "checkpoints"
+
+    @property
     def progress(self) -> Path:
         """Where the run is now."""
         return self.path / "progress.json"
 
     @classmethod
-    def create(cls, parent: Path, config: Config, flower_run: int, method: Method) -> "RunDirectory":
-        """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment."""
+    def create(
+        cls,
+        parent: Path,
+        config: Config,
+        flower_run: int,
+        method: Method,
+        selection: Mapping[str, Any] | None = None,
+    ) -> "RunDirectory":
+        """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment.
+
+        `selection` is what was asked for, so that `pip-flower run --resume` can ask for the same.
+        """
         stamp = time.strftime("%Y%m%d-%H%M%S")
         name = f"{config.experiment}-{config.method.label}-{config.seed}-{stamp}"
         parent.mkdir(parents=True, exist_ok=True)
-        directory = cls(_fresh(parent, name))
-        write_text(directory.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
-        write_json(directory.environment, environment(flower_run, method))
-        return directory
+        # Under its own name only once it can be resumed, whenever the process dies.
+        draft = cls(Path(tempfile.mkdtemp(dir=parent, prefix=f".{name}.")))
+        draft.path.chmod(0o755)
+        draft.write_config(config)
+        identity = {"run": uuid.uuid4().hex, "selection": dict(selection or {})}
+        write_json(draft.environment, identity | environment(flower_run, method))
+        return cls(_renamed(draft.path, parent / name))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else plays this run meanwhile; a process that dies lets go."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            _lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+
+    def write_config(self, config: Config) -> None:
+        """Save the resolved configuration."""
+        write_text(self.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
+
+    def read_environment(self) -> dict[str, Any]:
+        """What `create` saved."""
+        found: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+        return found
 
     def lines(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl."""
-        text = self.metrics.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        """The records of metrics.jsonl, less one that a power cut left half written."""
+        text = self.metrics.read_text(encoding="utf-8", errors="replace")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def environment(flower_run: int, method: Method) -> dict[str, Any]:
@@ -96,15 +139,25 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
     }
 
 
-def _fresh(parent: Path, name: str) -> Path:
+def _lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            "resume", f"{path} belongs to a run that is still going on", "Stop that one first"
+        ) from None
+
+
+def _renamed(draft: Path, wanted: Path) -> Path:
+    """`draft` under the name that is wanted, or the first free one after it."""
     for suffix in ["", *(f"-{i}" for i in range(2, 1000))]:
-        path = parent / f"{name}{suffix}"
+        path = wanted.with_name(f"{wanted.name}{suffix}")
         try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise FileExistsError(parent / name)
+            return draft.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
+    raise FileExistsError(wanted)
 
 
 def source_revision() -> str:

@@ -1,6 +1,7 @@
 """Writes a run's figures as they come: metrics.jsonl, the accuracy matrix, the model, the plot."""
 
 import json
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -8,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from pip_flower.checkpoint import LogPosition
 from pip_flower.config import Config
 from pip_flower.fidelity import fidelity_named
-from pip_flower.files import write_bytes, write_json
+from pip_flower.files import append_line, write_bytes, write_json
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
+from pip_flower.strategies.observer import EvaluationRecord, Failure, Observer, RoundRecord
 
 
 class RunLog(Observer):
@@ -26,6 +28,22 @@ class RunLog(Observer):
         self.config = config
         self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
 
+    @property
+    def position(self) -> LogPosition:
+        """How far the files have come."""
+        size = self.directory.metrics.stat().st_size if self.directory.metrics.exists() else 0
+        return LogPosition(size, self.matrix.rows)
+
+    def go_back(self, position: LogPosition) -> None:
+        """Forget what was written after `position`, half lines included."""
+        if self.directory.metrics.exists():
+            os.truncate(self.directory.metrics, position.metrics_bytes)
+        self.matrix.rows = [list(row) for row in position.matrix]
+        if self.matrix.rows:
+            self._write_matrix()
+        else:
+            self.directory.matrix.unlink(missing_ok=True)
+
     def round_finished(self, record: RoundRecord) -> None:
         """One line."""
         self._append({"kind": "round", **asdict(record)})
@@ -34,7 +52,12 @@ class RunLog(Observer):
         """One line, and the matrix so far."""
         self._append({"kind": "evaluation", **asdict(record)})
         self.matrix.add(record.accuracies)
-        write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})
+        self._write_matrix()
+
+    def run_stopped(self, round_: int, reason: str, failures: list[Failure]) -> None:
+        """One line, which a resumed run replaces by those of the round it then plays."""
+        listed = [asdict(failure) for failure in failures]
+        self._append({"kind": "stopped", "round": round_, "reason": reason, "failures": listed})
 
     def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The final model and the plot."""
@@ -46,5 +69,7 @@ class RunLog(Observer):
         plot_accuracy([RunResult.read(self.directory.path)], self.directory.plot)
 
     def _append(self, values: dict[str, Any]) -> None:
-        with self.directory.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        append_line(self.directory.metrics, json.dumps(values))
+
+    def _write_matrix(self) -> None:
+        write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})

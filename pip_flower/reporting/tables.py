@@ -1,13 +1,17 @@
 """Result tables for the terminal; narrow enough for 80 columns."""
 
+from collections import Counter
 from collections.abc import Iterable
 from statistics import mean, stdev
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from pip_flower.reporting.published import published_line
 from pip_flower.reporting.results import RunResult, by_method
+
+_MOST_REASONS = 10
 
 
 def accuracy_table(results: list[RunResult]) -> Table:
@@ -40,6 +44,19 @@ def summary_table(results: list[RunResult]) -> Table:
             f"{mean(run.bytes_down for run in runs) / 1000:.1f}",
             f"{mean(run.seconds for run in runs):.0f}",
         )
+    return table
+
+
+def failure_table(results: list[RunResult]) -> Table:
+    """How many answers of clients were not used, by method and reason, the most frequent first."""
+    table = Table(title="answers not used", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("method", no_wrap=True)
+    table.add_column("answers", justify="right")
+    table.add_column("reason", overflow="fold")
+    for method, runs in by_method(results).items():
+        reasons = sum((run.failures for run in runs), Counter[str]())
+        for reason, count in reasons.most_common(_MOST_REASONS):
+            table.add_row(method, str(count), escape(reason))
     return table
 
 

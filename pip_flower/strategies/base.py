@@ -1,11 +1,12 @@
 """The task-aware Flower strategy that every method plugs into.
 
-Flower's own round loop drives it. The base class knows the task of a round, draws clients from a named
-random stream, and hands answers to `merge` in partition order, so that neither node ids nor the order
-of arrival can change a result.
+`rounds.py` drives it. The base class knows the task of a round, draws clients from a named random stream, and
+hands valid answers to `merge` in partition order, so that neither node ids nor the order of arrival can
+change a result.
 """
 
 import time
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,19 +14,21 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from pip_flower.checkpoint import RunState
 from pip_flower.evaluation import Score, evaluate
 from pip_flower.methods.base import ClientUpdate, Method, pick
-from pip_flower.records import ARRAYS, METRICS, content, from_record, to_record
+from pip_flower.records import content, from_record, to_record
 from pip_flower.runtime import stream
 from pip_flower.schedule import Schedule
-from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
-from pip_flower.strategies.roster import FederationError, Roster, find_clients
+from pip_flower.strategies.answers import read_replies, read_scores, read_update
+from pip_flower.strategies.figures import added, evaluation_record, round_record
+from pip_flower.strategies.observer import Failure, Observer
+from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, find_clients
+from pip_flower.strategies.rounds import ATTEMPT, play_round
 from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
-
-SAMPLES = "num-examples"
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,15 @@ class TaskStrategy(Strategy):
         self.observers: list[Observer] = []
         where = self.config.evaluation.where
         self._clients_evaluate = where == "clients" or method.predicts_on_clients()
-        self._participations: dict[int, int] = {}
         self._roster = Roster({})
+        self._rounds_done = 0
+        self._participations: dict[int, int] = {}
+        # The last round in which each client's answer was merged: what a client goes on from.
+        self._merged: dict[int, int] = {}
+        self._asked: dict[int, Message] = {}
+        self._attempt = 0
+        self._failures: list[Failure] = []
         self._round_began = 0.0
-        self._drawn: list[int] = []
 
     @abstractmethod
     def merge(self, task: int, contributions: list[Contribution]) -> None:
@@ -68,29 +76,58 @@ class TaskStrategy(Strategy):
         """What a client gets in order to train `task`."""
         return pick(self.arrays, self.method.sent_down(task))
 
-    def run(self, grid: Grid) -> Result:
+    def run(self, grid: Grid) -> None:
         """Find the clients and play all rounds."""
+        self.meet(grid, uuid.uuid4().hex)
+        self.play()
+
+    def meet(self, grid: Grid, run: str) -> Roster:
+        """Find the clients; `run` identifies the run to them, also after an interruption."""
         if not self._clients_evaluate:
             self.method.bench.check_data()
-        self._grid = WatchedGrid(grid)
+        self._grid, self._run = WatchedGrid(grid), run
         expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
-        self._roster = find_clients(self._grid, self.config.federation, expected)
-        result = self.start(
-            grid=self._grid,
-            initial_arrays=to_record(self.arrays),
-            num_rounds=self.schedule.rounds,
-            timeout=self.config.federation.round_timeout,
-            evaluate_fn=self._evaluate_on_server,
-        )
+        self._roster = find_clients(self._grid, self.config.federation, expected, run)
+        return self._roster
+
+    def restore(self, state: RunState, schedule: Schedule) -> None:
+        """Stand where a run stood after a round."""
+        self.schedule = schedule
+        self._rounds_done, self.arrays = state.round, dict(state.arrays)
+        self._participations, self._merged = dict(state.participations), dict(state.merged)
+
+    def play(self) -> None:
+        """All rounds that are left."""
+        federation = self.config.federation
+        arrays = to_record(self.arrays)
+        for round_ in range(self._rounds_done + 1, self.schedule.rounds + 1):
+            try:
+                arrays = play_round(
+                    self,
+                    self._grid,
+                    round_,
+                    arrays,
+                    timeout=federation.round_timeout,
+                    retries=federation.round_retries,
+                    evaluate=self._evaluate_on_server,
+                )
+            except FederationError as error:
+                for observer in self.observers:
+                    observer.run_stopped(round_, str(error), self._failures)
+                raise
+            self._rounds_done = round_
+            state = RunState(round_, dict(self.arrays), dict(self._participations), dict(self._merged))
+            for observer in self.observers:
+                observer.round_closed(state)
         for observer in self.observers:
             observer.run_finished(self.arrays)
-        return result
 
-    def draw_clients(self, round_: int) -> list[int]:
-        """L of the partitions that hold samples of the round's task; depends on the seed and the round."""
+    def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
+        """L of the partitions that hold samples of the round's task; depends on the seed, the round and,
+        where it is repeated, the attempt."""
         task = self.schedule.task_of(round_)
         able = self._roster.able(self.config, task, self.method.bench.tasks.classes[task])
-        rng = stream(self.config.seed, "sampling", round_)
+        rng = stream(self.config.seed, "sampling", round_, *([attempt] if attempt else []))
         drawn = rng.choice(able, min(len(able), self.config.federation.clients_per_round), replace=False)
         return sorted(int(partition) for partition in drawn)
 
@@ -98,36 +135,49 @@ class TaskStrategy(Strategy):
         self,
         server_round: int,
         arrays: ArrayRecord,  # noqa: ARG002
-        config: ConfigRecord,  # noqa: ARG002
+        config: ConfigRecord,
         grid: Grid,  # noqa: ARG002
     ) -> list[Message]:
         """Start a task when its first round comes, draw clients and address them."""
         task = self.schedule.task_of(server_round)
-        if self.schedule.starts_task(server_round):
-            self.arrays |= self.method.start_task(task, self.arrays)
-            self._participations = {}
-        self._round_began = time.monotonic()
-        self._drawn = self.addressed(self.draw_clients(server_round))
-        self._grid.reset_counts()
+        self._attempt = int(str(config.get(ATTEMPT, 0)))
+        if self._attempt == 0:
+            self._failures, self._round_began = [], time.monotonic()
+            self._grid.reset_counts()
+            if self.schedule.starts_task(server_round):
+                self.arrays |= self.method.start_task(task, self.arrays)
+                self._participations = {}
+        drawn = self.addressed(self.draw_clients(server_round, self._attempt))
         for observer in self.observers:
-            observer.round_started(server_round, task, self._drawn)
+            observer.round_started(server_round, task, drawn)
         self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
-        return self._messages(MessageType.TRAIN, self._drawn, server_round, task, self.to_send(task))
+        return self._messages(MessageType.TRAIN, drawn, server_round, task, self.to_send(task))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """Merge the answers in partition order, whatever the order they came in."""
+        """Merge the valid answers in partition order, whatever the order they came in."""
         task = self.schedule.task_of(server_round)
-        contributions, failures = self._contributions(replies)
-        if self._drawn and not contributions:
-            reasons = "; ".join(failures) or "nobody answered in time"
-            raise FederationError(f"round {server_round}: no client finished ({reasons})")
+        limits = self.config.validation
+        updates, failures = read_replies(
+            self._asked,
+            replies,
+            lambda answer: read_update(answer, self.method, task, self.arrays, limits),
+            self._attempt,
+        )
+        self._failures += failures
+        self._require_enough(server_round, len(updates))
+        contributions = []
+        for partition, update in updates.items():
+            self._participations[partition] = self._participations.get(partition, 0) + 1
+            self._merged[partition] = server_round
+            contributions.append(Contribution(partition, self._participations[partition], update))
         if contributions:
             self.merge(task, contributions)
         if self.schedule.ends_task(server_round):
             self.end_task(task)
-        record = self._record(server_round, task, contributions)
+        attempts, began = self._attempt + 1, self._round_began
+        record = round_record(server_round, task, updates, self._failures, attempts, self._grid, began)
         for observer in self.observers:
             observer.round_finished(record)
         return to_record(self.arrays), MetricRecord(dict(record.metrics))
@@ -149,40 +199,40 @@ class TaskStrategy(Strategy):
         self._grid.on_reply = ignore_reply
         return self._messages(MessageType.EVALUATE, everybody, server_round, task, needed)
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
         """Add up what the clients recognised of their own test samples."""
-        answers = [reply.content.metric_records[METRICS] for reply in replies if reply.has_content()]
+        tasks = self.schedule.task_of(server_round) + 1
+        limits = self.config.validation
+        answers, self._failures = read_replies(
+            self._asked, replies, lambda answer: read_scores(answer, tasks, limits), attempt=0
+        )
         if not answers:
-            return None
-        scores = [
-            Score(
-                sum(int(str(answer[f"correct.{task}"])) for answer in answers),
-                sum(int(str(answer[f"total.{task}"])) for answer in answers),
-            )
-            for task in range(self.schedule.task_of(server_round) + 1)
-        ]
-        return self._tell_scores(server_round, scores)
+            raise FederationError(f"round {server_round}: no client could test ({_listed(self._failures)})")
+        return self._tell_scores(server_round, added(list(answers.values())), self._failures)
 
     def summary(self) -> None:
-        """Flower asks for this before the first round; the run directory holds the configuration."""
+        """Flower's own loop asks for this; the run directory holds the configuration."""
 
-    def _evaluate_on_server(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if self._clients_evaluate or server_round == 0 or not self.schedule.ends_task(server_round):
-            return None
+    def _require_enough(self, round_: int, answers: int) -> None:
+        needed = min(self.config.federation.min_clients, len(self._asked))
+        if answers >= needed:
+            return
+        count = f"only {answers} of {needed} needed clients" if answers else "no client"
+        attempts = f" in {self._attempt + 1} attempts" if self._attempt else ""
+        raise TooFewAnswersError(f"round {round_}: {count} finished{attempts} ({_listed(self._failures)})")
+
+    def _evaluate_on_server(self, server_round: int, arrays: ArrayRecord) -> None:
+        if self._clients_evaluate or not self.schedule.ends_task(server_round):
+            return
         self._round_began = time.monotonic()
         task = self.schedule.task_of(server_round)
         tests = [self.method.bench.test_samples(earlier) for earlier in range(task + 1)]
         needed = pick(from_record(arrays), self.method.predicting(task + 1))
-        return self._tell_scores(server_round, evaluate(self.method, needed, tests))
+        self._tell_scores(server_round, evaluate(self.method, needed, tests), [])
 
-    def _tell_scores(self, server_round: int, scores: list[Score]) -> MetricRecord:
-        record = EvaluationRecord(
-            round=server_round,
-            task=self.schedule.task_of(server_round),
-            accuracies=[score.accuracy for score in scores],
-            samples=[score.total for score in scores],
-            seconds=time.monotonic() - self._round_began,
-        )
+    def _tell_scores(self, round_: int, scores: list[Score], failures: list[Failure]) -> MetricRecord:
+        task = self.schedule.task_of(round_)
+        record = evaluation_record(round_, task, scores, failures, self._round_began)
         for observer in self.observers:
             observer.task_evaluated(record)
         return MetricRecord({"accuracy": sum(record.accuracies) / len(record.accuracies)})
@@ -199,54 +249,19 @@ class TaskStrategy(Strategy):
         task: int,
         arrays: dict[str, NDArray[Any]],
     ) -> list[Message]:
-        ttl = self.config.federation.round_timeout
-        return [
-            Message(
-                content(arrays, config={"round": round_, "task": task}),
+        about = {"round": round_, "task": task, "run": self._run}
+        self._asked = {
+            partition: Message(
+                content(arrays, config={**about, "since": self._merged.get(partition, 0)}),
                 self._roster.nodes[partition],
                 kind,
-                ttl=ttl,
+                ttl=self.config.federation.round_timeout,
                 group_id=str(round_),
             )
             for partition in partitions
-        ]
-
-    def _contributions(self, replies: Iterable[Message]) -> tuple[list[Contribution], list[str]]:
-        found: dict[int, Message] = {}
-        failures: list[str] = []
-        for reply in replies:
-            if reply.has_error():
-                failures.append(str(reply.error.reason))
-            else:
-                found[self._roster.partition_of(reply.metadata.src_node_id)] = reply
-        contributions = []
-        for partition, reply in sorted(found.items()):
-            self._participations[partition] = self._participations.get(partition, 0) + 1
-            figures = dict(reply.content.metric_records[METRICS])
-            samples = int(str(figures.pop(SAMPLES)))
-            update = ClientUpdate(
-                from_record(reply.content.array_records[ARRAYS]),
-                samples,
-                {name: float(str(value)) for name, value in figures.items()},
-            )
-            contributions.append(Contribution(partition, self._participations[partition], update))
-        return contributions, failures
-
-    def _record(self, round_: int, task: int, contributions: list[Contribution]) -> RoundRecord:
-        figures = [contribution.update.metrics for contribution in contributions]
-        names = sorted(figures[0]) if figures else []
-        return RoundRecord(
-            round=round_,
-            task=task,
-            clients=[contribution.partition for contribution in contributions],
-            failed=len(self._drawn) - len(contributions),
-            samples=sum(contribution.update.samples for contribution in contributions),
-            metrics={name: sum(f[name] for f in figures) / len(figures) for name in names},
-            bytes_down=_mean(self._grid.bytes_down),
-            bytes_up=_mean(self._grid.bytes_up),
-            seconds=time.monotonic() - self._round_began,
-        )
+        }
+        return list(self._asked.values())
 
 
-def _mean(values: list[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _listed(failures: list[Failure]) -> str:
+    return "; ".join(map(str, failures))

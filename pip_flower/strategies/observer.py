@@ -1,14 +1,29 @@
 """What a strategy tells those who watch it: progress, figures of a round, accuracies of a task."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
+from pip_flower.checkpoint import RunState
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client whose answer was not used, and why."""
+
+    client: int
+    attempt: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"client {self.client}: {self.reason}"
+
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round. Bytes are means per client, counted from the serialised messages."""
+    """One round. Bytes are means per client, counted from the serialised messages; failures are those of all
+    attempts."""
 
     round: int
     task: int
@@ -19,6 +34,8 @@ class RoundRecord:
     bytes_down: float
     bytes_up: float
     seconds: float
+    attempts: int = 1
+    failures: list[Failure] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,7 @@ class EvaluationRecord:
     accuracies: list[float]
     samples: list[int]
     seconds: float
+    failures: list[Failure] = field(default_factory=list)
 
 
 class Observer:
@@ -46,6 +64,12 @@ class Observer:
 
     def task_evaluated(self, record: EvaluationRecord) -> None:
         """The model was tested at the end of a task."""
+
+    def round_closed(self, state: RunState) -> None:
+        """The round, with whatever evaluation it brought, is over: a run can go on from `state`."""
+
+    def run_stopped(self, round_: int, reason: str, failures: list[Failure]) -> None:
+        """The round could not be finished, in any attempt."""
 
     def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The last round is over; `arrays` are the final global model."""

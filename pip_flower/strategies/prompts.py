@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from pip_flower import prototypes
-from pip_flower.aggregation import weighted_mean
+from pip_flower.aggregation import merged_model
 from pip_flower.methods.base import pick
 from pip_flower.methods.prompted import PromptedMethod
 from pip_flower.prototypes import Prototypes
@@ -46,11 +46,14 @@ class PromptStrategy(TaskStrategy):
         weights = [self.weight(contribution) for contribution in contributions]
         updates = [contribution.update.arrays for contribution in contributions]
         averaged = self.method.averaged(task, with_head=self._averages_head)
-        self.arrays |= weighted_mean([pick(update, averaged) for update in updates], weights)
+        rule = self.config.aggregation
+        models = [pick(update, averaged) for update in updates]
+        self.arrays |= merged_model(models, weights, self.arrays, rule)
         if self.method.options.prototypes.share:
             reported = [Prototypes.from_arrays(update) for update in updates]
-            merged = prototypes.merge(reported, weights, self.method.fidelity)
-            self.arrays |= prototypes.update(Prototypes.from_arrays(self.arrays), merged).as_arrays()
+            known = Prototypes.from_arrays(self.arrays)
+            merged = prototypes.robust_merge(reported, weights, known, self.method.fidelity, rule)
+            self.arrays |= prototypes.update(known, merged).as_arrays()
 
     def weight(self, contribution: Contribution) -> float:
         """That of section 6, or the same for everybody."""

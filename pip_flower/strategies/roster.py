@@ -17,11 +17,17 @@ class FederationError(RuntimeError):
     """The federation cannot do what the configuration asks for."""
 
 
+class TooFewAnswersError(FederationError):
+    """A round brought fewer valid answers than it needs."""
+
+
 @dataclass(frozen=True)
 class Roster:
-    """Node ids by partition id and, where nodes report it, how many samples of each class they hold."""
+    """Node ids by partition id, the rounds whose state each client still has and, where nodes report it, how
+    many samples of each class they hold."""
 
     nodes: Mapping[int, int]
+    states: Mapping[int, frozenset[int]] = field(default_factory=dict)
     held: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     def able(self, config: Config, task: int, classes: Iterable[int]) -> list[int]:
@@ -33,44 +39,47 @@ class Roster:
             raise FederationError(f"task {task + 1}: no client holds samples of its classes")
         return found
 
-    def partition_of(self, node: int) -> int:
-        """The partition that a node serves."""
-        return next(partition for partition, known in self.nodes.items() if known == node)
+    def without_state(self, merged: Mapping[int, int]) -> list[int]:
+        """Those of the clients that cannot go on from the state after the round they are given here."""
+        return sorted(p for p, round_ in merged.items() if round_ not in self.states.get(p, frozenset()))
 
 
 def find_clients(
-    grid: Grid, config: FederationConfig, expected: Mapping[str, str], poll_seconds: float = 0.5
+    grid: Grid, config: FederationConfig, expected: Mapping[str, str], run: str, poll_seconds: float = 0.5
 ) -> Roster:
     """Wait until every partition has a node, ask each node once who it is, check what it holds.
 
-    `expected` are properties that all nodes must share, such as the digest of the backbone.
+    `expected` are properties that all nodes must share, such as the digest of the backbone. `run` identifies
+    the run across interruptions.
     """
     deadline = time.monotonic() + config.wait_seconds
     asked: set[int] = set()
     nodes: dict[int, int] = {}
+    states: dict[int, frozenset[int]] = {}
     held: dict[int, dict[int, int]] = {}
     while True:
         new = sorted(set(grid.get_node_ids()) - asked)
         asked.update(new)
-        for node, properties in _ask(grid, new, config.round_timeout).items():
+        for node, properties in _ask(grid, new, run, config.round_timeout).items():
             _compare(node, properties, expected)
             partition = int(str(properties["partition"]))
             nodes[partition] = node
+            states[partition] = frozenset(int(round_) for round_ in str(properties["states"]).split())
             if "held" in properties:
                 reported = json.loads(str(properties["held"]))
                 held[partition] = {int(label): int(count) for label, count in reported.items()}
         missing = sorted(set(range(config.clients)) - nodes.keys())
         if not missing:
-            return Roster({partition: nodes[partition] for partition in range(config.clients)}, held)
+            return Roster({partition: nodes[partition] for partition in range(config.clients)}, states, held)
         if time.monotonic() >= deadline:
             raise FederationError(_too_few(config, len(asked), missing))
         time.sleep(poll_seconds)
 
 
-def _ask(grid: Grid, nodes: list[int], timeout: float) -> dict[int, ConfigRecord]:
+def _ask(grid: Grid, nodes: list[int], run: str, timeout: float) -> dict[int, ConfigRecord]:
     if not nodes:
         return {}
-    questions = [Message(content(config={}), node, MessageType.QUERY) for node in nodes]
+    questions = [Message(content(config={"run": run}), node, MessageType.QUERY) for node in nodes]
     answers: dict[int, ConfigRecord] = {}
     for reply in grid.send_and_receive(questions, timeout=timeout):
         if reply.has_error():

@@ -1,23 +1,27 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from local_grid import LocalGrid
-from runs import play
+from runs import kept_by_clients, play
 
 
-def test_private_heads_stay_on_their_clients_and_are_tested_there(small_run: dict[str, Any]) -> None:
-    overrides = f"{small_run['overrides']} federation.clients_per_round=4"
+def test_private_heads_stay_on_their_clients_and_are_tested_there(
+    small_run: dict[str, Any], tmp_path: Path
+) -> None:
+    overrides = f"{small_run['overrides']} federation.clients_per_round=4 runtime.state_dir={tmp_path}"
     run_config = small_run | {"method": "ablation-d", "overrides": overrides}
     grid = LocalGrid(4, run_config)
     notes = play(run_config, grid)
     assert not any(name.startswith("head.") for name in notes.final)
     for reply in grid.answered:
         assert not any(name.startswith("head.") for r in reply.content.array_records.values() for name in r)
-    heads = [context.state.array_records["memory"] for context in grid.contexts.values()]
+    heads = kept_by_clients(tmp_path)
+    assert len(heads) == 4
     for kept in heads:
         assert set(kept) == {f"head.{task}.{kind}" for task in range(3) for kind in ("weight", "bias")}
-    weights = [kept["head.0.weight"].numpy() for kept in heads]
+    weights = [kept["head.0.weight"] for kept in heads]
     assert not any(np.array_equal(weights[0], other) for other in weights[1:])
     assert [sum(e.samples) for e in notes.evaluations] == [12, 24, 36]
     assert notes.evaluations[0].accuracies[0] > 60

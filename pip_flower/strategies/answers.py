@@ -1,0 +1,104 @@
+"""Clients' replies, read with suspicion: every one of them is used as a whole or counted as a failure."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Array, Message, RecordDict
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pip_flower.config import ValidationConfig
+from pip_flower.evaluation import Score
+from pip_flower.methods.base import ClientUpdate, Method
+from pip_flower.records import ARRAYS, METRICS
+from pip_flower.strategies.observer import Failure
+from pip_flower.validation import (
+    RejectedError,
+    check_array,
+    check_hits,
+    check_metrics,
+    check_names,
+    check_samples,
+)
+
+SAMPLES = "num-examples"
+_LONGEST_REASON = 300
+T = TypeVar("T")
+
+
+def read_replies(
+    asked: Mapping[int, Message], replies: Iterable[Message], read: Callable[[RecordDict], T], attempt: int
+) -> tuple[dict[int, T], list[Failure]]:
+    """What each client that was asked (by partition) answered, in partition order, and who failed.
+
+    Who answers is told by the message that is answered: an error that Flower reports in place of a lost node
+    does not come from that node.
+    """
+    arrived = {reply.metadata.reply_to_message_id: reply for reply in replies}
+    found: dict[int, T] = {}
+    failures: list[Failure] = []
+    for partition, message in sorted(asked.items()):
+        reply = arrived.get(message.metadata.message_id)
+        try:
+            if reply is None:
+                raise RejectedError("no answer in time")
+            if reply.has_error():
+                raise RejectedError(str(reply.error.reason))
+            found[partition] = read(reply.content)
+        except RejectedError as error:
+            reason = " ".join(str(error).split())[:_LONGEST_REASON]
+            failures.append(Failure(partition, attempt, reason))
+    return found, failures
+
+
+def read_update(
+    answer: RecordDict,
+    method: Method,
+    task: int,
+    arrays: Mapping[str, NDArray[Any]],
+    limits: ValidationConfig,
+) -> ClientUpdate:
+    """A trained client's answer, checked; `arrays` are the global ones."""
+    figures = _figures(answer)
+    samples = check_samples(figures.pop(SAMPLES, None), limits.max_samples)
+    metrics = check_metrics(figures)
+    records = answer.array_records
+    if set(records) != {ARRAYS}:
+        raise RejectedError(f"it has {len(records)} records of arrays instead of one")
+    specs = method.expected(task, arrays, samples)
+    check_names(records[ARRAYS].keys(), specs.keys())
+    found = {name: _decoded(name, records[ARRAYS][name]) for name in specs}
+    for name, spec in specs.items():
+        check_array(name, found[name], spec, limits.max_norm)
+    method.inspect(task, found, samples)
+    return ClientUpdate(found, samples, metrics)
+
+
+def read_scores(answer: RecordDict, tasks: int, limits: ValidationConfig) -> list[Score]:
+    """What a client recognised of its test samples of each task."""
+    return [Score(*hits) for hits in check_hits(_figures(answer), tasks, limits.max_samples)]
+
+
+def _figures(answer: RecordDict) -> dict[str, Any]:
+    if METRICS not in answer.metric_records:
+        raise RejectedError("it has no record of metrics")
+    return dict(answer.metric_records[METRICS])
+
+
+def _decoded(name: str, array: Array) -> NDArray[Any]:
+    """The array in Flower's serialisation; its header may promise no more than there is."""
+    stream = BytesIO(array.data)
+    try:
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError("of another version")
+        shape, fortran, dtype = npy.read_array_header_1_0(stream)
+        body = array.data[stream.tell() :]
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(body):
+            raise ValueError("of another size")
+        return np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C")
+    except Exception as error:
+        # Whatever NumPy makes of bytes that a stranger sent, it must not stop the run.
+        raise RejectedError(f"{name} cannot be read: {error}") from None
