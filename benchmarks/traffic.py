@@ -19,7 +19,8 @@ from pip_flower.methods.registry import make_method, make_strategy, options_type
 from pip_flower.prototypes import Prototypes
 from pip_flower.records import content, serialised_bytes
 from pip_flower.reporting.published import PUBLISHED
-from pip_flower.strategies.base import SAMPLES, TaskStrategy
+from pip_flower.strategies.answers import SAMPLES
+from pip_flower.strategies.base import TaskStrategy
 from pip_flower.workbench import shared_workbench
 
 METHODS = "pip-dualprompt,pip-l2p,fed-dualprompt,fed-l2p"
