@@ -8,83 +8,45 @@ DIR holds weight files named after the timm ViT they fit (deit_tiny_patch16_224.
 """
 
 import argparse
-import io
 import os
 import sys
-import zipfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from pip_flower import prototypes
 from pip_flower.config import BackboneConfig, Config
 from pip_flower.config_files import Selection, load_config
+from pip_flower.data.loading import load_data
+from pip_flower.data.samples import ImageData, Samples
 from pip_flower.data.views import Views
 from pip_flower.fidelity import Paper
 from pip_flower.methods.registry import options_type
 from pip_flower.models.backbone import Backbone, load_backbone
+from pip_flower.runtime import prepare_process
+from pip_flower.workbench import batches
 
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
-Split = tuple[Images, Labels, Images, Labels]
+SOURCES = {".npz": "npz", ".zip": "tinyimagenet"}
 
 
-def read_npz(path: Path, classes: int, train: int, test: int) -> Split:
-    """The first images of the first classes."""
-    with np.load(path, allow_pickle=False) as stored:
-        parts = [
-            _first(stored[f"x_{p}"], stored[f"y_{p}"], classes, n)
-            for p, n in (("train", train), ("test", test))
-        ]
-    return *parts[0], *parts[1]
-
-
-def read_tiny_imagenet(path: Path, classes: int, train: int, test: int) -> Split:
-    """Only the images that are asked for are decoded."""
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        root = next(name for name in names if name.endswith("wnids.txt")).removesuffix("wnids.txt")
-        wnids = archive.read(f"{root}wnids.txt").decode().split()[:classes]
-        listed = archive.read(f"{root}val/val_annotations.txt").decode().splitlines()
-        held = [line.split("\t")[:2] for line in listed]
-        trained, tested = [], []
-        for label, wnid in enumerate(wnids):
-            inside = [n for n in names if n.startswith(f"{root}train/{wnid}/images/") and n.endswith(".JPEG")]
-            trained += [(name, label) for name in sorted(inside)[:train]]
-            own = [f"{root}val/images/{name}" for name, found in held if found == wnid]
-            tested += [(name, label) for name in own[:test]]
-        return *_decoded(archive, trained), *_decoded(archive, tested)
-
-
-def _decoded(archive: zipfile.ZipFile, listed: list[tuple[str, int]]) -> tuple[Images, Labels]:
-    pictures = [np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB")) for name, _ in listed]
-    return np.stack(pictures), np.array([label for _, label in listed], dtype=np.int64)
-
-
-def _first(images: Images, labels: Labels, classes: int, count: int) -> tuple[Images, Labels]:
-    rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(classes)])
-    return images[rows], labels[rows].astype(np.int64)
-
-
-def nearest_class_mean(backbone: Backbone, views: Views, split: Split) -> float:
+def nearest_class_mean(backbone: Backbone, views: Views, data: ImageData) -> float:
     """Percent of test images whose feature is nearest (cosine) to the mean of its own class."""
-    x_train, y_train, x_test, y_test = split
-    table = prototypes.summarise(_features(backbone, views, x_train), y_train, Paper())
+    table = prototypes.summarise(_features(backbone, views, data.train), data.train.labels, Paper())
     means = table.mean / np.linalg.norm(table.mean, axis=1, keepdims=True)
-    nearest = table.classes[(_features(backbone, views, x_test) @ means.T).argmax(axis=1)]
-    return float(100 * (nearest == y_test).mean())
+    nearest = table.classes[(_features(backbone, views, data.test) @ means.T).argmax(axis=1)]
+    return float(100 * (nearest == data.test.labels).mean())
 
 
-def _features(backbone: Backbone, views: Views, images: Images) -> NDArray[np.float32]:
-    found = [backbone.query(views.test(images[i : i + 32])) for i in range(0, len(images), 32)]
-    return torch.cat(found).numpy()
+def _features(backbone: Backbone, views: Views, samples: Samples) -> NDArray[np.float32]:
+    rows = batches(np.arange(len(samples)), 32)
+    return torch.cat([backbone.query(views.test(samples.images[part])) for part in rows]).numpy()
 
 
 def backbones(path: Path, size: int, config: Config) -> Iterator[tuple[str, Backbone]]:
@@ -94,13 +56,19 @@ def backbones(path: Path, size: int, config: Config) -> Iterator[tuple[str, Back
         yield title, load_backbone(settings, config.runtime, torch.device("cpu"))
 
 
+def configuration(options: argparse.Namespace, source: Path) -> Config:
+    """The first images of the first classes of a file."""
+    overrides = f"dataset.normalize=backbone dataset.classes={options.classes} schedule.tasks=1"
+    overrides += f" schedule.rounds=1 runtime.device=cpu runtime.threads={options.threads}"
+    keep = {"classes": options.classes, "train": options.train, "test": options.test}
+    overrides += "".join(f" dataset.keep.{name}={count}" for name, count in keep.items())
+    chosen = Selection(dataset=SOURCES[source.suffix], overrides=overrides, data_dir=str(source))
+    return load_config(chosen, options_type)
+
+
 def measure(options: argparse.Namespace, assets: Path) -> Table:
     """A row for each weight file, data set, input size, and twin."""
-    overrides = f"dataset.normalize=backbone runtime.device=cpu runtime.threads={options.threads}"
-    config = load_config(Selection(dataset="npz", overrides=overrides), options_type)
-    torch.set_num_threads(options.threads)
-    sources = dict.fromkeys(assets.glob("*.npz"), read_npz)
-    sources |= dict.fromkeys(assets.glob("*.zip"), read_tiny_imagenet)
+    sources = sorted(path for path in assets.iterdir() if path.suffix in SOURCES)
     weights = sorted(path for path in assets.iterdir() if path.suffix in ENDINGS)
     if not weights or not sources:
         sys.exit(f"{assets} holds no weight files or no images (*.npz, *.zip)")
@@ -108,14 +76,15 @@ def measure(options: argparse.Namespace, assets: Path) -> Table:
     for title in ("images", "px", "weights"):
         table.add_column(title)
     table.add_column("accuracy (%)", justify="right")
-    for source, read in sorted(sources.items()):
-        split = read(source, options.classes, options.train, options.test)
-        for size in map(int, options.sizes.split(",")):
-            for path in weights:
-                for title, backbone in backbones(path, size, config):
-                    views = Views(config.dataset, size, backbone.mean, backbone.std, torch.device("cpu"))
-                    accuracy = nearest_class_mean(backbone, views, split)
-                    table.add_row(source.name, str(size), title, f"{accuracy:.1f}")
+    for source in sources:
+        config = configuration(options, source)
+        device = prepare_process(config.runtime)
+        data = load_data(config.dataset)
+        for size, path in product(map(int, options.sizes.split(",")), weights):
+            for title, backbone in backbones(path, size, config):
+                views = Views(config.dataset, size, backbone.mean, backbone.std, device)
+                accuracy = nearest_class_mean(backbone, views, data)
+                table.add_row(source.name, str(size), title, f"{accuracy:.1f}")
     return table
 
 

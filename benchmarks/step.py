@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas")
     parser.add_argument("--samples", type=int, default=32, help="images of the client")
     parser.add_argument("--batch", type=int, default=32, help="images of a training batch")
-    parser.add_argument("--repeats", type=int, default=2, help="repetitions; the best counts")
+    parser.add_argument("--repeats", type=int, default=4, help="repetitions; the best counts")
     parser.add_argument("--json", action="store_true", help="one line of JSON per model")
     parser.add_argument("--peak-of", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from pip_flower.commands import deploy, doctor
+from pip_flower.commands import data, deploy, doctor
 from pip_flower.commands.choices import choosing_parser, selection_of
 from pip_flower.commands.running import run_one, show_tables
 from pip_flower.config_files import load_config
@@ -170,6 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     methods = commands.add_parser("methods", help="list the registered methods")
     methods.add_argument("--names", action="store_true", help="names only")
     methods.set_defaults(command=_methods)
+
+    data.add_parser(commands)
 
     parity = commands.add_parser("parity", help="compare with numbers of the authors' released code")
     parity.add_argument("fixtures", metavar="DIR", help="directory of fixture files (.npz)")

@@ -19,13 +19,28 @@ class BackboneConfig:
 
 
 @dataclass(frozen=True)
+class KeepConfig:
+    """Part of a data set: its first classes, and the first images of each; 0 keeps all."""
+
+    classes: Annotated[int, Bounds(0)]
+    train: Annotated[int, Bounds(0)]
+    test: Annotated[int, Bounds(0)]
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """Where images come from and how a training view is made."""
 
     source: str
     data_dir: str
     classes: Annotated[int, Bounds(2)]
-    class_order: Literal["label", "seed"]
+    class_names: tuple[str, ...]
+    class_order: Literal["label", "seed", "given"]
+    given_order: Annotated[tuple[int, ...], Bounds(0)]
+    stored_size: Annotated[int, Bounds(0)]
+    test_fraction: Annotated[float, Bounds(0, 0.9, exclusive_minimum=True)]
+    on_corrupt: Literal["refuse", "skip"]
+    keep: KeepConfig
     crop_scale: Annotated[tuple[float, float], Bounds(0, 1, exclusive_minimum=True)]
     crop_ratio: Annotated[tuple[float, float], Bounds(0, exclusive_minimum=True)]
     flip: bool
@@ -38,8 +53,20 @@ class DatasetConfig:
 class PartitionConfig:
     """How a task's training samples are spread over the clients."""
 
-    scheme: Literal["classes", "iid"]
+    scheme: Literal["classes", "dirichlet", "quantity", "iid", "local"]
     class_fraction: Annotated[float, Bounds(0, 1, exclusive_minimum=True)]
+    samples: Literal["disjoint", "shared"]
+    alpha: Annotated[float, Bounds(1e-3)]
+    sigma: Annotated[float, Bounds(0)]
+    empty: Literal["refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class PopulationConfig:
+    """How the pool of clients changes from task to task."""
+
+    initial: Annotated[int, Bounds(0)]
+    retire: Annotated[float, Bounds(0, 0.99)]
 
 
 @dataclass(frozen=True)
@@ -86,6 +113,7 @@ class ScheduleConfig:
     """T tasks in R rounds."""
 
     tasks: Annotated[int, Bounds(1)]
+    base_classes: Annotated[int, Bounds(0)]
     rounds: Annotated[int, Bounds(1)]
 
 
@@ -152,6 +180,7 @@ class Config:
     backbone: BackboneConfig
     dataset: DatasetConfig
     partition: PartitionConfig
+    population: PopulationConfig
     federation: FederationConfig
     validation: ValidationConfig
     aggregation: AggregationConfig
@@ -165,7 +194,8 @@ class Config:
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, in the shape the YAML files have."""
         plain: dict[str, Any] = as_mapping(self)
-        plain["method"] = {**plain["method"], **plain["method"].pop("options")}
+        options = plain["method"].pop("options")
+        plain["method"] |= options
         return plain
 
     def digest(self) -> str:

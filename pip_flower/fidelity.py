@@ -38,6 +38,8 @@ class Paper:
     keeps_head = False
     # Classes that compete at test time: those seen so far, or all of the data set.
     candidates: Literal["seen", "all"] = "seen"
+    # Forgetting looks back at all evaluations, or at a matrix that each evaluation zeroes first.
+    remembers_accuracies = True
     # Clients hold a fixed share of a task's samples, or draw classes anew in every round from a shared pool.
     redraws_classes = False
 
@@ -123,6 +125,7 @@ class Released(Paper):
     redraws_classes = True
     keeps_head = True
     candidates = "all"
+    remembers_accuracies = False
 
     def selection(self, configured: Selection) -> Selection:  # noqa: ARG002
         """The batch votes, whatever is configured."""

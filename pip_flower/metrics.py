@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class AccuracyMatrix:
-    """`rows[t][i]` is the accuracy on task i after learning task t, for i <= t."""
+    """`rows[t][i]` is the accuracy on task i after learning task t, for i <= t.
+
+    Without `memory`, forgetting compares with nothing earlier, as in the released code.
+    """
 
     rows: list[list[float]] = field(default_factory=list)
+    memory: bool = True
 
     def add(self, accuracies: Sequence[float]) -> None:
         """Record the accuracies on every task seen so far, after one more task."""
@@ -35,9 +39,13 @@ class AccuracyMatrix:
     def forgetting(self) -> list[float]:
         """F_t for t = 2..T: mean over earlier tasks of the best accuracy so far minus the present."""
         return [
-            _mean([max(row[i] for row in self.rows[i : t + 1]) - self.rows[t][i] for i in range(t)])
+            _mean([max(row[i] for row in self._compared(i, t)) - self.rows[t][i] for i in range(t)])
             for t in range(1, len(self.rows))
         ]
+
+    def _compared(self, task: int, now: int) -> list[list[float]]:
+        """The evaluations of `task` up to `now`, or the present one alone."""
+        return self.rows[task if self.memory else now : now + 1]
 
     def backward_transfer(self) -> float:
         """Mean over earlier tasks of the accuracy at the end minus the one when just learnt."""

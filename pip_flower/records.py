@@ -39,4 +39,9 @@ def content(
 
 def content_bytes(message: Message) -> int:
     """Size of a message's content as Flower serialises it."""
-    return int(recorddict_to_proto(message.content).ByteSize())
+    return serialised_bytes(message.content)
+
+
+def serialised_bytes(records: RecordDict) -> int:
+    """Size of records as Flower serialises them."""
+    return int(recorddict_to_proto(records).ByteSize())

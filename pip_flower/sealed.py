@@ -57,5 +57,6 @@ def read_sealed(path: Path) -> Sealed:
 
 
 def _digest(facts: Any, body: bytes) -> str:
-    text = json.dumps(facts, sort_keys=True).encode()
-    return hashlib.sha256(text + b"\n" + body).hexdigest()
+    found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\n")
+    found.update(body)
+    return found.hexdigest()

@@ -59,9 +59,8 @@ def check_array(name: str, array: NDArray[Any], spec: ArraySpec, max_norm: float
         return
     if not np.isfinite(array).all():
         raise RejectedError(f"{name} has NaN or infinity in it")
-    norm, limit = float(np.linalg.norm(array.astype(np.float64).ravel())), max_norm * spec.scale
-    # Written so that a norm that overflowed to infinity is refused as well.
-    if not norm <= limit:
+    norm, limit = _norm(array), max_norm * spec.scale
+    if norm > limit:
         raise RejectedError(f"{name} has a norm of {norm:.3g}, above {limit:.3g} (validation.max_norm)")
 
 
@@ -112,6 +111,13 @@ def check_hits(values: Mapping[str, Any], tasks: int, maximum: int) -> list[tupl
             )
         hits.append((correct, total))
     return hits
+
+
+def _norm(array: NDArray[Any]) -> float:
+    """The length of an array of finite numbers, however large they are."""
+    values = np.abs(array.astype(np.float64)).ravel()
+    largest = float(values.max(initial=0.0))
+    return largest * float(np.linalg.norm(values / largest)) if largest else 0.0
 
 
 def _short(value: Any) -> str:

@@ -27,11 +27,11 @@ SMALL = (
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
-    from pip_flower.config import DatasetConfig
-    from pip_flower.data.sources import load_data
+    from pip_flower.config_files import Selection, load_config
+    from pip_flower.data.loading import load_data
+    from pip_flower.methods.registry import options_type
 
-    config = DatasetConfig("digits", "", 10, "label", (1, 1), (1, 1), False, 0, "bilinear", "none")
-    data = load_data(config)
+    data = load_data(load_config(Selection(), options_type).dataset)
     arrays: dict[str, Any] = {}
     for name, samples, count in (("train", data.train, 16), ("test", data.test, 6)):
         rows = np.concatenate([np.flatnonzero(samples.labels == label)[:count] for label in range(6)])

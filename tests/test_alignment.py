@@ -7,7 +7,7 @@ from pip_flower.alignment import AlignOptions, align_head
 from pip_flower.prototypes import Prototypes
 from runs import digest, play
 
-OPTIONS = AlignOptions(draws=20, steps=300, learning_rate=0.1, variance=1.0)
+OPTIONS = AlignOptions(draws=20, steps=300, learning_rate=0.1, shrinkage=0.0, variance=1.0)
 
 
 def test_rows_learnt_apart_are_made_comparable() -> None:

@@ -189,6 +189,21 @@ def test_view_that_prototypes_are_taken_from(
     assert seen[-1] == view
 
 
+@pytest.mark.parametrize(("fidelity", "calls"), [("paper", 3), ("released", 0)])
+def test_released_queries_are_never_those_of_the_deterministic_view(
+    fidelity: str, calls: int, small_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L2P needs queries in both epochs and in the prototype pass."""
+    l2p = make_method(Workbench(_config({**small_run, "method": "pip-l2p"}, fidelity)))
+    assert isinstance(l2p, PromptedMethod)
+    asked: list[int] = []
+    original = l2p.bench.queries
+    monkeypatch.setattr(l2p.bench, "queries", lambda given: asked.append(len(given)) or original(given))
+    monkeypatch.setattr(l2p, "_injects_own", lambda: False)
+    _fit(l2p, l2p.start_task(0, {}), {})
+    assert len(asked) == calls
+
+
 @pytest.mark.parametrize(("method", "injects"), [("paper", True), ("released", False)], indirect=["method"])
 def test_own_prototypes_in_the_first_round(
     method: PromptedMethod, injects: bool, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,12 @@ def test_forgetting_is_never_negative_and_zero_for_one_task() -> None:
     assert matrix.forgetting() == [0.0]
 
 
+def test_the_released_code_zeroes_its_matrix_and_finds_no_forgetting() -> None:
+    rows = [[90.0], [70.0, 80.0], [80.0, 50.0, 60.0]]
+    assert AccuracyMatrix(rows).summary()["forgetting"] == 20.0
+    assert AccuracyMatrix(rows, memory=False).forgetting() == [0.0, 0.0]
+
+
 def test_a_row_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 1 accuracies"):
         AccuracyMatrix().add([1.0, 2.0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower import prototypes
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
 from pip_flower.local_training import Batch, Injection, PromptTrainer
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
@@ -147,16 +147,20 @@ class PromptedMethod(Method):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Logits of the candidates, prompts chosen by the samples' queries; classes that no task has
         brought yet have the rows that they will start with."""
-        config = self.bench.config
         candidates = self._candidate_tasks(tasks)
         fresh = {k: v for task in range(tasks, candidates) for k, v in self._fresh_head(task).items()}
         head = {**arrays, **{name: value.to(self.bench.device) for name, value in fresh.items()}}
+        return classifier.logits(head, self.features(arrays, samples, tasks), range(candidates))
+
+    @torch.inference_mode()
+    def features(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
+        """What the head sees at test time [n, D]."""
         queries = self.bench.queries(samples)
         found = []
-        for rows in batches(np.arange(len(samples)), config.evaluation.batch_size):
+        for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
             images = self.bench.views.test(samples.images[rows])
-            features, _ = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
-            found.append(classifier.logits(head, features, range(candidates)))
+            prompted = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            found.append(prompted.features)
         return torch.cat(found)
 
     def candidates(self, tasks: int) -> tuple[int, ...]:
@@ -218,18 +222,25 @@ class PromptedMethod(Method):
         samples, tables = job.samples, []
         generator = torch_stream(self.bench.config.seed, "prototype-views", job.round, job.partition)
         needs_query = self.structure.needs_query(job.task)
-        queries = self.bench.queries(samples) if needs_query else None
+        # The query sees the view that the prompted model sees: the deterministic one's is known.
+        known = self.bench.queries(samples) if needs_query and self._tests_prototypes() else None
         for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
             images = self._prototype_view(samples.images[rows], generator)
-            features = trainer.features(images, None if queries is None else queries[rows])
+            queries = None
+            if needs_query:
+                queries = self.structure.backbone.query(images) if known is None else known[rows]
+            features = trainer.features(images, queries)
             table = prototypes.summarise(features.cpu().numpy(), samples.labels[rows], self.fidelity)
             tables.append(table)
         return prototypes.pool(tables)
 
     def _prototype_view(self, images: NDArray[np.uint8], generator: torch.Generator) -> Tensor:
-        if self.fidelity.prototype_view == "train":
-            return self.bench.views.train(images, generator)
-        return self.bench.views.test(images)
+        if self._tests_prototypes():
+            return self.bench.views.test(images)
+        return self.bench.views.train(images, generator)
+
+    def _tests_prototypes(self) -> bool:
+        return self.fidelity.prototype_view == "test"
 
     def _fresh_head(self, task: int) -> dict[str, Tensor]:
         generator = torch_stream(self.bench.config.seed, "start-head", task)

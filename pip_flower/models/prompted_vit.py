@@ -2,7 +2,7 @@
 
 Prefix tuning extends a block's keys and values; prompt tuning inserts tokens behind the CLS token and
 keeps them from there on. The last block computes queries, projection and MLP only for the tokens that
-are read. Everything that no prompt touches is timm's own forward code.
+are read. Layers are timm's own; what is written here is how a block joins them.
 """
 
 from collections.abc import Mapping
@@ -55,13 +55,8 @@ def encode(vit: VisionTransformer, images: Tensor, prompts: Prompts, read: slice
     for index, block in enumerate(vit.blocks):
         if index in prompts.insertions:
             tokens = inserted(tokens, prompts.insertions[index])
-        prefix = prompts.prefixes.get(index)
-        if index == last:
-            tokens = attended_block(block, tokens, prefix, read)
-        elif prefix is not None:
-            tokens = attended_block(block, tokens, prefix, slice(None))
-        else:
-            tokens = block(tokens)
+        needed = read if index == last else slice(None)
+        tokens = attended_block(block, tokens, prompts.prefixes.get(index), needed)
     normed: Tensor = vit.norm(tokens)
     return normed
 
@@ -102,7 +97,8 @@ def _query_key_value(attention: Attention, tokens: Tensor, read: slice) -> tuple
 def _by_head(projected: Tensor, parts: int, attention: Attention) -> tuple[Tensor, ...]:
     batch, count, _ = projected.shape
     split = projected.view(batch, count, parts, attention.num_heads, attention.head_dim)
-    return split.permute(2, 0, 3, 1, 4).unbind(0)
+    # Split before transposing: going back, the gradients are then joined in one copy, not in two.
+    return tuple(part.transpose(1, 2) for part in split.unbind(2))
 
 
 def inserted(tokens: Tensor, prompt: Tensor) -> Tensor:

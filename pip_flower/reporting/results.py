@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from pip_flower.fidelity import fidelity_named
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.run_directory import RunDirectory
 
@@ -44,7 +45,10 @@ class RunResult:
             method=config["method"]["label"],
             seed=config["seed"],
             selection=_selection(config),
-            matrix=AccuracyMatrix(json.loads(directory.matrix.read_text())["matrix"]),
+            matrix=AccuracyMatrix(
+                json.loads(directory.matrix.read_text())["matrix"],
+                memory=fidelity_named(config["fidelity"]).remembers_accuracies,
+            ),
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
             bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
             seconds=sum(line["seconds"] for line in lines),

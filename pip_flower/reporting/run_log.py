@@ -11,6 +11,7 @@ from safetensors.numpy import save
 
 from pip_flower.checkpoint import LogPosition
 from pip_flower.config import Config
+from pip_flower.fidelity import fidelity_named
 from pip_flower.files import append_line, write_bytes, write_json
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
@@ -25,7 +26,7 @@ class RunLog(Observer):
     def __init__(self, directory: RunDirectory, config: Config) -> None:
         self.directory = directory
         self.config = config
-        self.matrix = AccuracyMatrix()
+        self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
 
     @property
     def position(self) -> LogPosition:
@@ -37,7 +38,7 @@ class RunLog(Observer):
         """Forget what was written after `position`, half lines included."""
         if self.directory.metrics.exists():
             os.truncate(self.directory.metrics, position.metrics_bytes)
-        self.matrix = AccuracyMatrix([list(row) for row in position.matrix])
+        self.matrix.rows = [list(row) for row in position.matrix]
         if self.matrix.rows:
             self._write_matrix()
         else:

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from pip_flower.reporting.published import published_line
 from pip_flower.reporting.results import RunResult, by_method
 
 _MOST_REASONS = 10
@@ -31,6 +32,7 @@ def summary_table(results: list[RunResult]) -> Table:
     """One row per method: summary figures, traffic per client and round, time."""
     columns = ["Avg", "last", "PD", "forget", "up", "down", "s"]
     table = _table("summary (%); KB per client and round; seconds", columns)
+    table.caption, table.caption_justify = published_line({run.method for run in results}), "left"
     for method, runs in by_method(results).items():
         table.add_row(
             method,

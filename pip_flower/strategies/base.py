@@ -26,7 +26,7 @@ from pip_flower.schedule import Schedule
 from pip_flower.strategies.answers import read_replies, read_scores, read_update, silent
 from pip_flower.strategies.figures import added, evaluation_record, round_record
 from pip_flower.strategies.observer import Failure, Observer
-from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError
+from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, able_clients
 from pip_flower.strategies.rounds import ATTEMPT, play_round
 from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
 
@@ -51,6 +51,8 @@ class TaskStrategy(Strategy):
         self.observers: list[Observer] = []
         where = self.config.evaluation.where
         self._clients_evaluate = where == "clients" or method.predicts_on_clients()
+        # What nodes say they hold, once they are met.
+        self._held: dict[int, dict[int, int]] = {}
         self._rounds_done = 0
         self._participations: dict[int, int] = {}
         # The last round in which each client's answer was merged: what a client goes on from.
@@ -87,6 +89,7 @@ class TaskStrategy(Strategy):
         self._grid, self._run = WatchedGrid(grid), run
         expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
         self._roster = Roster(self._grid, self.config.federation, expected, run, self._grid.poll_seconds)
+        self._held = self._roster.held
         self._roster.gather()
         return self._roster
 
@@ -123,10 +126,11 @@ class TaskStrategy(Strategy):
             observer.run_finished(self.arrays)
 
     def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
-        """L of the N partitions; depends on the seed, the round and, if it is repeated, the attempt alone."""
-        federation = self.config.federation
+        """L of the partitions that hold samples of the round's task; depends on the seed, the round and,
+        where it is repeated, the attempt."""
+        able = self._able(self.schedule.task_of(round_))
         rng = stream(self.config.seed, "sampling", round_, *([attempt] if attempt else []))
-        drawn = rng.choice(federation.clients, federation.clients_per_round, replace=False)
+        drawn = rng.choice(able, min(len(able), self.config.federation.clients_per_round), replace=False)
         return sorted(int(partition) for partition in drawn)
 
     def configure_train(
@@ -147,7 +151,8 @@ class TaskStrategy(Strategy):
                 self._participations = {}
         self._roster.require(self.config.federation.min_clients)
         rng = stream(self.config.seed, "stand-ins", server_round, self._attempt)
-        drawn = self.addressed(self._roster.present(self.draw_clients(server_round, self._attempt), rng))
+        wished = self.draw_clients(server_round, self._attempt)
+        drawn = self.addressed(self._roster.present(wished, self._able(task), rng))
         for observer in self.observers:
             observer.round_started(server_round, task, drawn)
         self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
@@ -216,6 +221,9 @@ class TaskStrategy(Strategy):
 
     def summary(self) -> None:
         """Flower's own loop asks for this; the run directory holds the configuration."""
+
+    def _able(self, task: int) -> list[int]:
+        return able_clients(self._held, self.config, task, self.method.bench.tasks.classes[task])
 
     def _require_enough(self, round_: int, answers: int) -> None:
         needed = min(self.config.federation.min_clients, len(self._asked))

@@ -1,13 +1,16 @@
 """Which Flower node is which client now: node ids are random, partition ids are not; nodes come and go."""
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
-from pip_flower.config import FederationConfig
+from pip_flower.config import Config, FederationConfig
+from pip_flower.data.population import active_clients
 from pip_flower.records import CONFIG, content
 
 # A node's first answer takes as long as it takes to import torch and load the backbone.
@@ -26,8 +29,27 @@ class RefusedError(ValueError):
     """A node that cannot take part, and why."""
 
 
+@dataclass(frozen=True)
+class _Said:
+    """What a node says of itself."""
+
+    partition: int
+    states: frozenset[int]
+    held: dict[int, int] | None
+
+    @classmethod
+    def of(cls, properties: ConfigRecord) -> "_Said":
+        held = None
+        if "held" in properties:
+            reported = json.loads(str(properties["held"]))
+            held = {int(label): int(count) for label, count in reported.items()}
+        states = frozenset(int(round_) for round_ in str(properties["states"]).split())
+        return cls(int(str(properties["partition"])), states, held)
+
+
 class Roster:
-    """Node ids by partition id, and the rounds whose state each client still has.
+    """Node ids by partition id, the rounds whose state each client still has and, where nodes report it, how
+    many samples of each class they hold.
 
     A node is asked who it is when it first appears, and again when it was gone in between. `expected` are
     properties that all nodes must share, such as the digest of the backbone: a node with another one is
@@ -44,6 +66,7 @@ class Roster:
     ) -> None:
         self.nodes: dict[int, int] = {}
         self.states: dict[int, frozenset[int]] = {}
+        self.held: dict[int, dict[int, int]] = {}
         self.refused: dict[int, str] = {}
         self._grid, self._config, self._expected, self._run = grid, config, expected, run
         self._poll_seconds = poll_seconds
@@ -55,10 +78,10 @@ class Roster:
         """Those clients here that cannot go on from the state after the round they are given in `merged`."""
         return sorted(p for p, round_ in merged.items() if p in self.nodes and round_ not in self.states[p])
 
-    def present(self, drawn: list[int], rng: np.random.Generator) -> list[int]:
-        """The drawn clients that are here, and others that are in place of those that are not."""
+    def present(self, drawn: list[int], able: list[int], rng: np.random.Generator) -> list[int]:
+        """The drawn clients that are here, and other able ones in place of those that are not."""
         here = self.nodes.keys() & set(drawn)
-        others = rng.permutation(sorted(self.nodes.keys() - set(drawn)))
+        others = rng.permutation(sorted(self.nodes.keys() & set(able) - set(drawn)))
         return sorted([*here, *map(int, others[: len(drawn) - len(here)])])
 
     def gather(self) -> None:
@@ -135,22 +158,25 @@ class Roster:
                     f"node {node} could not start: {' '.join(str(reply.error.reason).split())}"
                 )
             properties = reply.content.config_records.get(CONFIG, ConfigRecord())
-            partition, states = self._read(node, properties)
+            said = self._read(node, properties)
         except RefusedError as error:
             self.refused[node] = str(error)
             _say(f"warning: {error}; it is refused")
             return
+        partition = said.partition
         before = self.nodes.get(partition)
-        self.nodes[partition], self.states[partition] = node, states
+        self.nodes[partition], self.states[partition] = node, said.states
+        if said.held is not None:
+            self.held[partition] = said.held
         if before is not None:
             _say(f"client {partition} is now node {node} instead of {before}")
 
-    def _read(self, node: int, properties: ConfigRecord) -> tuple[int, frozenset[int]]:
+    def _read(self, node: int, properties: ConfigRecord) -> "_Said":
         try:
-            partition = int(str(properties["partition"]))
-            states = frozenset(int(round_) for round_ in str(properties["states"]).split())
-        except (KeyError, ValueError):
+            said = _Said.of(properties)
+        except (KeyError, ValueError, AttributeError):
             raise RefusedError(f"node {node} does not say who it is") from None
+        partition = said.partition
         if not 0 <= partition < self._config.clients:
             raise RefusedError(f"node {node} claims to be client {partition} of {self._config.clients}")
         for key, value in self._expected.items():
@@ -159,7 +185,7 @@ class Roster:
                     f"node {node} (partition {partition}) has another {key} than the server: "
                     f"{properties.get(key)!r} instead of {value!r}"
                 )
-        return partition, states
+        return said
 
     def _too_few(self, missing: list[int]) -> str:
         config = self._config
@@ -174,6 +200,18 @@ class Roster:
     def _refusals(self) -> str:
         listed = "; ".join(reason for _, reason in sorted(self.refused.items()))
         return f"; refused: {listed}" if listed else ""
+
+
+def able_clients(
+    held: Mapping[int, Mapping[int, int]], config: Config, task: int, classes: Iterable[int]
+) -> list[int]:
+    """Partitions that learn the task and, as far as nodes report it, hold samples of its classes."""
+    wanted = set(classes)
+    learning = active_clients(config, task).tolist()
+    found = [p for p in learning if p not in held or wanted & held[p].keys()]
+    if not found:
+        raise FederationError(f"task {task + 1}: no client holds samples of its classes")
+    return found
 
 
 def _say(text: str) -> None:

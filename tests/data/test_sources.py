@@ -4,11 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pip_flower.config import DatasetConfig
-from pip_flower.data.sources import load_data
+from pip_flower.config import DatasetConfig, KeepConfig
+from pip_flower.config_files import Selection, load_config
+from pip_flower.data.loading import load_data
+from pip_flower.methods.registry import options_type
 from pip_flower.schema import ConfigError
 
-DIGITS = DatasetConfig("digits", "", 10, "label", (1, 1), (1, 1), False, 0, "bilinear", "none")
+DIGITS = load_config(Selection(), options_type).dataset
 
 
 def test_digits_are_real_scans_with_a_fixed_split() -> None:
@@ -62,10 +64,23 @@ def test_missing_and_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_data(config)
     (tmp_path / "a.npz").unlink()
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="there is no"):
         load_data(config)
 
 
 def test_an_unknown_source_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'imagenot' is not known. Choose from: digits, npz"):
+    with pytest.raises(ConfigError, match="'imagenot' is not known. Choose from: cifar100, digits, folder"):
         load_data(replace(DIGITS, source="imagenot"))
+
+
+def test_keep_takes_the_first_classes_and_images_and_their_ids() -> None:
+    whole = load_data(DIGITS)
+    part = load_data(replace(DIGITS, classes=4, keep=KeepConfig(classes=4, train=3, test=2)))
+    assert part.class_names == ("0", "1", "2", "3")
+    assert np.bincount(part.train.labels).tolist() == [3, 3, 3, 3]
+    assert np.bincount(part.test.labels).tolist() == [2, 2, 2, 2]
+    for label in range(4):
+        first = whole.train.take(np.flatnonzero(whole.train.labels == label)[:3])
+        kept = part.train.take(np.flatnonzero(part.train.labels == label))
+        assert np.array_equal(first.images, kept.images)
+        assert np.array_equal(first.ids, kept.ids)

@@ -6,9 +6,18 @@ import torch
 from torchvision.transforms import v2
 
 from pip_flower.config import DatasetConfig
+from pip_flower.config_files import Selection, load_config
 from pip_flower.data.views import Views
+from pip_flower.methods.registry import options_type
 
-BASE = DatasetConfig("digits", "", 10, "label", (0.2, 1), (0.75, 1.33), True, 40, "bicubic", "none")
+BASE = replace(
+    load_config(Selection(), options_type).dataset,
+    crop_scale=(0.2, 1),
+    crop_ratio=(0.75, 1.33),
+    flip=True,
+    test_resize=40,
+    test_interpolation="bicubic",
+)
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 50, 60, 3), dtype=np.uint8)
 CPU = torch.device("cpu")
 

@@ -14,8 +14,8 @@ from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.reporting.tables import accuracy_table, summary_table
-from pip_flower.strategies.observer import EvaluationRecord, RoundRecord
+from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
+from pip_flower.strategies.observer import EvaluationRecord, Failure, RoundRecord
 from runs import strategy_for
 
 ARRAYS = {"general": np.ones((2, 3), np.float32)}
@@ -85,6 +85,9 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
     text = console.export_text()
     assert "pip-dualprompt" in text
     assert "…" not in text
+    # The paper's figures stand beside the measured ones.
+    assert "paper, on CIFAR-100 with ViT-B/16" in text
+    assert "88.0 / 84.3, 1,350 KB" in " ".join(text.split())
     for figure in ("85.0±7.1", "75.0±7.1", "60.0±14.1", "25.0±7.1", "20.0", "30.0"):
         assert figure in text
 
@@ -97,3 +100,21 @@ def test_report_writes_a_picture_and_figures(
     assert "picture:" in capsys.readouterr().out
     assert (output / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((output / "results.json").read_text())[0]["average"] == 80.0
+
+
+def test_answers_that_were_not_used_are_shown_with_their_reasons(
+    finished: RunDirectory, small_run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not RunResult.read(finished.path).failures
+    assert main(["report", str(finished.path), "--output", str(finished.path / "report")]) == 0
+    assert "answers not used" not in capsys.readouterr().out
+    log = RunLog(finished, strategy_for(small_run).config)
+    reasons = ["it claims 12 samples", "it claims 345 samples", "general has NaN [in it]"]
+    failures = [Failure(client, 0, reason) for client, reason in enumerate(reasons)]
+    log.round_finished(RoundRecord(7, 2, [], 3, 0, {}, 1.0, 1.0, 1.0, 1, failures))
+    result = RunResult.read(finished.path)
+    assert dict(result.failures) == {"it claims # samples": 2, "general has NaN [in it]": 1}
+    console = Console(record=True, width=80)
+    console.print(failure_table([result]))
+    text = console.export_text()
+    assert text.index("it claims # samples") < text.index("general has NaN [in it]")
