@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pip_flower.deployment.plan import CONNECTION
+from pip_flower.deployment.texts import PLACE
 from pip_flower.launcher import FlowerRunner, LaunchError, termination_interrupts
 from pip_flower.schema import ConfigError
 
@@ -26,10 +27,9 @@ class DeploymentRunner(FlowerRunner):
             raise ConfigError(
                 "--deployment", f"{bundle} has no config.toml", "Give the server's bundle of `deploy init`"
             )
-        # Flower looks for the certificate in the working directory; this works from anywhere.
-        text = config.read_text(encoding="utf-8")
-        certificate = str((bundle / "ca.crt").resolve())
-        (home / "config.toml").write_text(text.replace('"ca.crt"', f'"{certificate}"'), encoding="utf-8")
+        # The certificate is beside it, wherever that is.
+        text = config.read_text(encoding="utf-8").replace(PLACE, str(bundle.resolve()))
+        (home / "config.toml").write_text(text, encoding="utf-8")
 
     def register(self, public_key: Path) -> bool:
         """Admit a node; whether it is new. The SuperLink may only just have been started."""

@@ -3,6 +3,9 @@ the `start.sh` of its bundle."""
 
 from pip_flower.deployment.plan import CONNECTION, Plan
 
+# Where a host keeps its bundle, unless it is started from elsewhere.
+PLACE = "/etc/pip-flower"
+
 _PREPARED = """\
 #!/bin/sh
 # {title}
@@ -18,6 +21,9 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 
 _SUPERLINK = """\
 export FLWR_HOME="${{FLWR_HOME:-$state/flwr}}"
+# Flower wants an absolute path in there.
+mkdir -p "$FLWR_HOME"
+sed "s#{place}#$here#" "$here/config.toml" > "$FLWR_HOME/config.toml"
 export FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${{FLWR_SUPEREXEC_TASK_POLL_INTERVAL:-0.5}}"
 cd "$state/cwd"
 exec flower-superlink {security} \\
@@ -91,7 +97,11 @@ def start_superlink(plan: Plan) -> str:
     title = "The SuperLink: nodes dial the Fleet API; `flwr` reaches the Control API on this machine only."
     security = _SERVER_SECURITY if plan.tls else "--insecure"
     return (_PREPARED + _SUPERLINK).format(
-        title=title, security=security, control_port=plan.control_port, fleet_port=plan.fleet_port
+        title=title,
+        security=security,
+        place=PLACE,
+        control_port=plan.control_port,
+        fleet_port=plan.fleet_port,
     )
 
 
@@ -111,8 +121,8 @@ def node_config(plan: Plan, node: int) -> str:
 
 
 def flower_config(plan: Plan) -> str:
-    """Flower's config.toml for users of the server; the certificate is found from the bundle's directory."""
-    secure = 'root-certificates = "ca.crt"' if plan.tls else "insecure = true"
+    """Flower's config.toml for users of the server."""
+    secure = f'root-certificates = "{PLACE}/ca.crt"' if plan.tls else "insecure = true"
     return (
         f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         f'address = "127.0.0.1:{plan.control_port}"\n{secure}\n'
