@@ -23,8 +23,8 @@ from rich.table import Table
 from pip_flower import prototypes
 from pip_flower.config import BackboneConfig, Config
 from pip_flower.config_files import Selection, load_config
+from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData, Samples
-from pip_flower.data.sources import load_data
 from pip_flower.data.views import Views
 from pip_flower.fidelity import Paper
 from pip_flower.methods.registry import options_type

@@ -11,14 +11,10 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
+from pip_flower.commands import data
+from pip_flower.commands.choices import choosing_parser, selection_of
 from pip_flower.config import Config
-from pip_flower.config_files import (
-    Selection,
-    absolute_paths,
-    available,
-    load_config,
-    parse_overrides,
-)
+from pip_flower.config_files import Selection, load_config
 from pip_flower.files import write_json
 from pip_flower.launcher import FlowerRunner, LaunchError, Simulation, flower_runner
 from pip_flower.methods.registry import entries, options_type
@@ -54,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    selection = _selection(options)
+    selection = selection_of(options)
     if options.resume:
         options.resume = str(Path(options.resume).expanduser().resolve())
         options.out_dir = str(Path(options.resume).parent)
@@ -67,7 +63,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _suite(options: argparse.Namespace, console: Console) -> int:
-    base = _selection(options)
+    base = selection_of(options)
     seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else [base.seed]
     selections = [
         dataclasses.replace(base, method=method, seed=seed)
@@ -91,7 +87,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _config_show(options: argparse.Namespace, console: Console) -> int:
-    config = load_config(_selection(options), options_type)
+    config = load_config(selection_of(options), options_type)
     console.out(yaml.safe_dump(config.as_mapping(), sort_keys=False), end="", highlight=False)
     return 0
 
@@ -172,23 +168,6 @@ def _show_tables(results: list[RunResult], console: Console) -> None:
         console.print(failure_table(results))
 
 
-def _selection(options: argparse.Namespace) -> Selection:
-    data_dir = str(Path(options.data_dir).expanduser().resolve()) if options.data_dir else ""
-    return Selection(
-        options.experiment,
-        getattr(options, "method", ""),
-        options.dataset,
-        _with_absolute_paths(options.overrides),
-        data_dir,
-        options.seed,
-    )
-
-
-def _with_absolute_paths(overrides: str) -> str:
-    parse_overrides(overrides)
-    return absolute_paths(overrides, Path.cwd())
-
-
 def _out_dir(options: argparse.Namespace) -> Path:
     return Path(options.out_dir).expanduser().resolve()
 
@@ -197,14 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pip-flower", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    chosen = argparse.ArgumentParser(add_help=False)
-    chosen.add_argument(
-        "--experiment", default="digits", help=f"one of: {', '.join(available('experiment'))}"
-    )
-    chosen.add_argument("--dataset", default="", help="replace the experiment's data set")
-    chosen.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
-    chosen.add_argument("--data-dir", default="", help="where the data is")
-    chosen.add_argument("--seed", type=int, default=-1, help="replace the experiment's seed")
+    chosen = choosing_parser()
     one = argparse.ArgumentParser(add_help=False)
     one.add_argument("--method", default="", help="see `pip-flower methods`")
     written = argparse.ArgumentParser(add_help=False)
@@ -232,6 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     methods = commands.add_parser("methods", help="list the registered methods")
     methods.add_argument("--names", action="store_true", help="names only")
     methods.set_defaults(command=_methods)
+
+    data.add_parser(commands)
 
     parity = commands.add_parser("parity", help="compare with numbers of the authors' released code")
     parity.add_argument("fixtures", metavar="DIR", help="directory of fixture files (.npz)")

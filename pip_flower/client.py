@@ -4,6 +4,7 @@ Arrays travel as lists; their names are `method.sent_down(task)` on the way in a
 the way out (`method.predicting(task + 1)` for `evaluate`).
 """
 
+import json
 import time
 
 import numpy as np
@@ -31,12 +32,17 @@ class FederatedClient(NumPyClient):
             raise ValueError(f"partition {partition} does not exist: there are {clients} clients")
 
     def get_properties(self, config: FlowerConfig) -> dict[str, Scalar]:  # noqa: ARG002
-        """Who this client is and what it must have in common with the server."""
-        return {
+        """Who this client is, what it must have in common with the server and, where the server cannot
+        know it, how many samples of which classes it holds."""
+        bench = self.method.bench
+        properties: dict[str, Scalar] = {
             "partition": self.partition,
-            "config": self.method.bench.config.digest(),
+            "config": bench.config.digest(),
             "backbone": self.method.fingerprint(),
         }
+        if bench.reports_holdings():
+            properties["held"] = json.dumps(bench.holdings(self.partition))
+        return properties
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""

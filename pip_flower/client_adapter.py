@@ -1,6 +1,7 @@
 """Flower messages to calls of the NumPyClient and back."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import Context, Message
@@ -25,6 +26,8 @@ def client_for(context: Context) -> FederatedClient:
             'Start it with --node-config "partition-id=0 num-partitions=10"',
         )
     selection = Selection.from_run_config(context.run_config)
+    if own := context.node_config.get("data-dir"):
+        selection = replace(selection, data_dir=str(own))
     config = once_per_process(("config", selection), lambda: load_config(selection, options_type))
     bench = shared_workbench(config)
     method = once_per_process(("method", config), lambda: make_method(bench))

@@ -34,22 +34,39 @@ class DatasetConfig:
     source: str
     data_dir: str
     classes: Annotated[int, Bounds(2)]
-    class_order: Literal["label", "seed"]
+    class_names: tuple[str, ...]
+    class_order: Literal["label", "seed", "given"]
+    given_order: Annotated[tuple[int, ...], Bounds(0)]
+    stored_size: Annotated[int, Bounds(0)]
+    test_fraction: Annotated[float, Bounds(0, 0.9, exclusive_minimum=True)]
+    on_corrupt: Literal["refuse", "skip"]
+    keep: KeepConfig
     crop_scale: Annotated[tuple[float, float], Bounds(0, 1, exclusive_minimum=True)]
     crop_ratio: Annotated[tuple[float, float], Bounds(0, exclusive_minimum=True)]
     flip: bool
     test_resize: Annotated[int, Bounds(0)]
     test_interpolation: Literal["bilinear", "bicubic"]
     normalize: Literal["none", "backbone"]
-    keep: KeepConfig
 
 
 @dataclass(frozen=True)
 class PartitionConfig:
     """How a task's training samples are spread over the clients."""
 
-    scheme: Literal["classes", "iid"]
+    scheme: Literal["classes", "dirichlet", "quantity", "iid", "local"]
     class_fraction: Annotated[float, Bounds(0, 1, exclusive_minimum=True)]
+    samples: Literal["disjoint", "shared"]
+    alpha: Annotated[float, Bounds(1e-3)]
+    sigma: Annotated[float, Bounds(0)]
+    empty: Literal["refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class PopulationConfig:
+    """How the pool of clients changes from task to task."""
+
+    initial: Annotated[int, Bounds(0)]
+    retire: Annotated[float, Bounds(0, 0.99)]
 
 
 @dataclass(frozen=True)
@@ -95,6 +112,7 @@ class ScheduleConfig:
     """T tasks in R rounds."""
 
     tasks: Annotated[int, Bounds(1)]
+    base_classes: Annotated[int, Bounds(0)]
     rounds: Annotated[int, Bounds(1)]
 
 
@@ -159,6 +177,7 @@ class Config:
     backbone: BackboneConfig
     dataset: DatasetConfig
     partition: PartitionConfig
+    population: PopulationConfig
     federation: FederationConfig
     validation: ValidationConfig
     aggregation: AggregationConfig

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from pip_flower.config import Config
+from pip_flower.config_checks import check_data_keys
 from pip_flower.schema import ConfigError, build, origin_of
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -225,12 +226,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
             f"{schedule.rounds} rounds do not divide into {schedule.tasks} tasks",
             f"Give a multiple of schedule.tasks = {schedule.tasks}",
         )
-    if dataset.classes % schedule.tasks:
-        fail(
-            "schedule.tasks",
-            f"{schedule.tasks} tasks do not divide the {dataset.classes} classes equally",
-            f"Give a divisor of dataset.classes = {dataset.classes}",
-        )
+    check_data_keys(config, fail)
     for key in ("crop_scale", "crop_ratio"):
         low, high = getattr(dataset, key)
         if low > high:

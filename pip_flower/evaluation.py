@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Method
 
 

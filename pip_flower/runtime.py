@@ -126,13 +126,24 @@ def adam(parameters: Iterable[Tensor], learning_rate: float, device: torch.devic
 def cache_directory(config: RuntimeConfig) -> Path:
     """Where things that can be computed again are kept: `runtime.cache_dir`, else PIP_FLOWER_CACHE, else
     pip-flower in the user's cache directory."""
-    given = config.cache_dir or os.environ.get("PIP_FLOWER_CACHE", "")
+    if config.cache_dir:
+        return _absolute(config.cache_dir)
+    return user_cache_directory()
+
+
+def user_cache_directory() -> Path:
+    """Where things that can be computed again are kept unless configured otherwise."""
+    given = os.environ.get("PIP_FLOWER_CACHE", "")
     if given:
-        path = Path(given).expanduser()
-        if not path.is_absolute():
-            raise ConfigError("runtime.cache_dir", f"{given!r} is a relative path", "Give an absolute path")
-        return path
+        return _absolute(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pip-flower"
+
+
+def _absolute(given: str) -> Path:
+    path = Path(given).expanduser()
+    if not path.is_absolute():
+        raise ConfigError("runtime.cache_dir", f"{given!r} is a relative path", "Give an absolute path")
+    return path
 
 
 def _gpu_name(device: torch.device) -> str:

@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.config import Config
+from pip_flower.data.loading import load_data
+from pip_flower.data.notices import say
 from pip_flower.data.partition import drawn_classes, partition_task, require_samples
-from pip_flower.data.sources import ImageData, Samples, load_data
+from pip_flower.data.population import active_clients
+from pip_flower.data.samples import ImageData, Samples
+from pip_flower.data.sources.listing import require_images
 from pip_flower.data.tasks import TaskSplit, split_tasks
 from pip_flower.data.views import Views
 from pip_flower.models.backbone import Backbone, shared_backbone
@@ -36,7 +40,14 @@ class Workbench:
     @cached_property
     def data(self) -> ImageData:
         """The whole data set."""
-        return once_per_process(("data", self.config.dataset), lambda: load_data(self.config.dataset))
+        return once_per_process(("data", self.config.dataset, self.is_local), self._load)
+
+    def _load(self) -> ImageData:
+        data = load_data(self.config.dataset, cache_directory(self.config.runtime))
+        if not self.is_local:
+            require_images(data.class_names, data.train.labels, "training")
+            require_images(data.class_names, data.test.labels, "test")
+        return data
 
     @cached_property
     def backbone(self) -> Backbone:
@@ -49,13 +60,17 @@ class Workbench:
         b = self.backbone
         return Views(self.config.dataset, b.image_size, b.mean, b.std, self.device)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether every node's data are its own, so that nothing is dealt out."""
+        return self.config.partition.scheme == "local"
+
     def client_samples(self, task: int, partition: int, part: str) -> Samples:
         """A client's own samples of a task; `part` is "train" or "test"."""
         samples = self.data.train if part == "train" else self.data.test
-        parts = partition_task(self.config, self.tasks, samples.labels, task, part)
-        if part == "train":
-            require_samples(parts, task)
-        return samples.take(parts[partition])
+        if self.is_local:
+            return samples.take(self.tasks.rows(samples.labels, task))
+        return samples.take(self._dealt(task, part)[partition])
 
     def pooled_samples(self, task: int, partition: int, round_: int) -> Samples:
         """All training samples of the classes that a client draws in a round of the released code."""
@@ -64,10 +79,36 @@ class Workbench:
 
     def check_data(self) -> None:
         """Fail now, not rounds later, if the data does not fit the configuration or leaves a client empty."""
+        if self.is_local:
+            require_images(self.data.class_names, self.data.test.labels, "test")
+            return
         for task in range(len(self.tasks)):
-            require_samples(
-                partition_task(self.config, self.tasks, self.data.train.labels, task, "train"), task
-            )
+            parts = self._dealt(task, "train")
+            idle = [int(p) for p in active_clients(self.config, task) if not len(parts[p])]
+            if idle:
+                say(f"clients {idle} hold no samples of task {task + 1} and sit it out")
+
+    def reports_holdings(self) -> bool:
+        """Whether the server must ask clients what they hold, because it cannot know."""
+        return self.is_local or self.config.partition.empty == "allow"
+
+    def holdings(self, partition: int) -> dict[int, int]:
+        """How many training samples of each class a client holds, over all tasks."""
+        labels = [self.client_samples(task, partition, "train").labels for task in range(len(self.tasks))]
+        found, counts = np.unique(np.concatenate(labels), return_counts=True)
+        return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+    def _dealt(self, task: int, part: str) -> list[NDArray[np.int64]]:
+        """Rows of each client; worked out once per process."""
+
+        def deal() -> list[NDArray[np.int64]]:
+            labels = (self.data.train if part == "train" else self.data.test).labels
+            parts = partition_task(self.config, self.tasks, labels, task, part)
+            if part == "train" and self.config.partition.empty == "refuse":
+                require_samples(self.config, parts, task)
+            return parts
+
+        return once_per_process(("dealt", self.config, task, part), deal)
 
     def test_samples(self, task: int) -> Samples:
         """All test samples of a task."""

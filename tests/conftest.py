@@ -28,7 +28,7 @@ SMALL = (
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
     from pip_flower.config_files import Selection, load_config
-    from pip_flower.data.sources import load_data
+    from pip_flower.data.loading import load_data
     from pip_flower.methods.registry import options_type
 
     data = load_data(load_config(Selection(), options_type).dataset)

@@ -87,6 +87,20 @@ def test_every_key_of_base_has_a_comment() -> None:
         ("schedule.rounds=21", "21 rounds do not divide into 5 tasks. Give a multiple of schedule.tasks = 5"),
         ("schedule.tasks=4", "schedule.tasks (set in overrides): 4 tasks do not divide the 10 classes"),
         (
+            "schedule.base_classes=4",
+            "schedule.base_classes (set in overrides): 4 classes first leave 6 for 4 further tasks",
+        ),
+        (
+            "dataset.class_order=given dataset.given_order=[0,1,2]",
+            "3 labels are not an order of all 10 classes. Give every label from 0 to 9 once",
+        ),
+        ("dataset.given_order=[0,1]", "is not used with dataset.class_order=label"),
+        ("dataset.class_names=[cat,cat]", "dataset.class_names (set in overrides): has a name twice"),
+        ("population.initial=11", "11 clients cannot be there from the start: there are 10 in all"),
+        ("population.initial=3", "4 clients cannot be drawn from the 3 of the first task"),
+        ("partition.scheme=local", "dataset.class_names (set in conf/base.yaml): is empty, but a node that"),
+        ("partition.alpha=0", "partition.alpha (set in overrides): 0.0 is too small. Give 0.001 or more"),
+        (
             "fidelity=exact",
             "fidelity (set in overrides): 'exact' is not one of the choices. Choose from: paper",
         ),

@@ -33,9 +33,15 @@ class TaskSplit:
 
 
 def split_tasks(config: Config) -> TaskSplit:
-    """Equal tasks, classes in label order or shuffled by the seed."""
+    """Equal tasks, or a base task and equal increments; classes in label order, shuffled by the seed, or
+    in the order given."""
     order = np.arange(config.dataset.classes)
     if config.dataset.class_order == "seed":
         order = stream(config.seed, "class-order").permutation(order)
-    parts = np.split(order, config.schedule.tasks)
+    if config.dataset.class_order == "given":
+        order = np.array(config.dataset.given_order)
+    base = config.schedule.base_classes
+    parts = np.split(order[base:], config.schedule.tasks - (base > 0))
+    if base:
+        parts = [order[:base], *parts]
     return TaskSplit(tuple(tuple(int(label) for label in part) for part in parts))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pip_flower.alignment import AlignOptions
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.prompted import PromptedMethod, PromptedOptions
 from pip_flower.models import classifier
 

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.runtime import stream_seed
 from pip_flower.validation import ArraySpec
 from pip_flower.workbench import Workbench

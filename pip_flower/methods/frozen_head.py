@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.descent import descend
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
 from pip_flower.methods.registry import register

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.data.views import Views
 from pip_flower.descent import descend
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate
 from pip_flower.methods.full_model import FullModel, FullModelOptions
 from pip_flower.methods.registry import register
@@ -96,8 +96,7 @@ class ICaRL(FullModel):
         kept = self._exemplars(job, job.memory)
         if not len(kept):
             return job.samples
-        pairs = zip(*((s.images, s.labels, s.ids) for s in (job.samples, kept)), strict=True)
-        return Samples(*(np.concatenate(pair) for pair in pairs))
+        return job.samples.joined(kept)
 
     def loss(
         self, images: Tensor, labels: NDArray[np.int64], head: Mapping[str, Tensor], job: ClientJob

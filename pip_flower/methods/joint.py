@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.descent import descend
 from pip_flower.fidelity import Paper
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
@@ -21,6 +21,7 @@ from pip_flower.methods.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.runtime import adam, stream, torch_stream
+from pip_flower.schema import ConfigError
 from pip_flower.strategies.central import CentralStrategy
 from pip_flower.workbench import Workbench, batches
 
@@ -40,6 +41,12 @@ class Joint(Method):
 
     def __init__(self, bench: Workbench, options: JointOptions) -> None:
         super().__init__(bench, options)
+        if bench.is_local:
+            raise ConfigError(
+                "method.name",
+                "joint trains in one place, but with partition.scheme=local every node keeps its own images",
+                "Choose another method",
+            )
         self.structure = make_structure(options.prompt, bench.backbone, Paper())
 
     def samples(self, task: int, partition: int, round_: int) -> Samples:  # noqa: ARG002

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob
 from pip_flower.methods.registry import register
 from pip_flower.methods.statistics import Grouping, StatisticsMethod, as_tensor

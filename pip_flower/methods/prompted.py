@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower import prototypes
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
 from pip_flower.local_training import Batch, Injection, PromptTrainer
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob
 from pip_flower.methods.registry import register
 from pip_flower.methods.statistics import Floats, Grouping, StatisticsMethod

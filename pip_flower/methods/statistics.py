@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.data.sources import Samples
+from pip_flower.data.samples import Samples
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
 from pip_flower.validation import ArraySpec
 

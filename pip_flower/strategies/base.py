@@ -59,6 +59,7 @@ class TaskStrategy(Strategy):
         self._attempt = 0
         self._failures: list[Failure] = []
         self._round_began = 0.0
+        self._roster = Roster({})
 
     @abstractmethod
     def merge(self, task: int, contributions: list[Contribution]) -> None:
@@ -122,10 +123,12 @@ class TaskStrategy(Strategy):
             observer.run_finished(self.arrays)
 
     def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
-        """L of the N partitions; depends on the seed, the round and, if it is repeated, the attempt alone."""
-        federation = self.config.federation
+        """L of the partitions that hold samples of the round's task; depends on the seed, the round and, if
+        it is repeated, the attempt."""
+        task = self.schedule.task_of(round_)
+        able = self._roster.able(self.config, task, self.method.bench.tasks.classes[task])
         rng = stream(self.config.seed, "sampling", round_, *([attempt] if attempt else []))
-        drawn = rng.choice(federation.clients, federation.clients_per_round, replace=False)
+        drawn = rng.choice(able, min(len(able), self.config.federation.clients_per_round), replace=False)
         return sorted(int(partition) for partition in drawn)
 
     def configure_train(

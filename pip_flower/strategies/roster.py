@@ -1,13 +1,15 @@
 """Which Flower node is which client: node ids are random, partition ids are not."""
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
-from pip_flower.config import FederationConfig
+from pip_flower.config import Config, FederationConfig
+from pip_flower.data.population import active_clients
 from pip_flower.records import CONFIG, content
 
 
@@ -21,10 +23,21 @@ class TooFewAnswersError(FederationError):
 
 @dataclass(frozen=True)
 class Roster:
-    """Node ids by partition id, and the rounds whose state each client still has."""
+    """Node ids by partition id; where nodes report it, how many samples of each class they hold; and the
+    rounds whose state each client still has."""
 
     nodes: Mapping[int, int]
+    held: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     states: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    def able(self, config: Config, task: int, classes: Iterable[int]) -> list[int]:
+        """Partitions that learn the task and, as far as nodes report, hold samples of its classes."""
+        wanted = set(classes)
+        learning = active_clients(config, task).tolist()
+        found = [p for p in learning if p not in self.held or wanted & self.held[p].keys()]
+        if not found:
+            raise FederationError(f"task {task + 1}: no client holds samples of its classes")
+        return found
 
     def without_state(self, merged: Mapping[int, int]) -> list[int]:
         """Those of the clients that cannot go on from the state after the round they are given here."""
@@ -42,6 +55,7 @@ def find_clients(
     deadline = time.monotonic() + config.wait_seconds
     asked: set[int] = set()
     nodes: dict[int, int] = {}
+    held: dict[int, dict[int, int]] = {}
     states: dict[int, frozenset[int]] = {}
     while True:
         new = sorted(set(grid.get_node_ids()) - asked)
@@ -51,9 +65,12 @@ def find_clients(
             partition = int(str(properties["partition"]))
             nodes[partition] = node
             states[partition] = frozenset(int(round_) for round_ in str(properties["states"]).split())
+            if "held" in properties:
+                reported = json.loads(str(properties["held"]))
+                held[partition] = {int(label): int(count) for label, count in reported.items()}
         missing = sorted(set(range(config.clients)) - nodes.keys())
         if not missing:
-            return Roster({partition: nodes[partition] for partition in range(config.clients)}, states)
+            return Roster({partition: nodes[partition] for partition in range(config.clients)}, held, states)
         if time.monotonic() >= deadline:
             raise FederationError(_too_few(config, len(asked), missing))
         time.sleep(poll_seconds)

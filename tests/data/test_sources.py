@@ -6,7 +6,7 @@ import pytest
 
 from pip_flower.config import DatasetConfig, KeepConfig
 from pip_flower.config_files import Selection, load_config
-from pip_flower.data.sources import load_data
+from pip_flower.data.loading import load_data
 from pip_flower.methods.registry import options_type
 from pip_flower.schema import ConfigError
 
@@ -64,12 +64,12 @@ def test_missing_and_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_data(config)
     (tmp_path / "a.npz").unlink()
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="there is no"):
         load_data(config)
 
 
 def test_an_unknown_source_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'imagenot' is not known. Choose from: cifar100, digits, npz"):
+    with pytest.raises(ConfigError, match="'imagenot' is not known. Choose from: cifar100, digits, folder"):
         load_data(replace(DIGITS, source="imagenot"))
 
 

@@ -144,7 +144,7 @@ def test_a_round_with_too_few_answers_is_repeated_with_other_clients(small_run: 
 
 
 def test_the_first_attempt_draws_as_it_always_did(small_run: RunConfig) -> None:
-    strategy = strategy_for(small_run)
+    strategy = strategy_for(changed(small_run, "schedule.rounds=30"))
     drawn = {attempt: [strategy.draw_clients(r, attempt) for r in range(1, 30)] for attempt in range(3)}
     assert drawn[0] == [strategy.draw_clients(r) for r in range(1, 30)]
     assert drawn[0] != drawn[1] != drawn[2]

@@ -3,11 +3,13 @@
 import numpy as np
 
 from pip_flower.config import DatasetConfig
-from pip_flower.data.sources.listing import Listing, array_part
+from pip_flower.data.sources.arrays import array_part
+from pip_flower.data.sources.base import Source
+from pip_flower.data.sources.listing import Listing
 from pip_flower.runtime import stream
 
 
-def list_digits(config: DatasetConfig) -> Listing:  # noqa: ARG001
+def list_digits(config: DatasetConfig) -> Listing:
     """1,797 scans of 8 x 8 pixels; every fifth of a class tests."""
     from sklearn.datasets import load_digits
 
@@ -20,7 +22,10 @@ def list_digits(config: DatasetConfig) -> Listing:  # noqa: ARG001
     for label in range(10):
         members = order[labels[order] == label]
         rank[members] = np.arange(len(members))
-    everything = array_part(grey, labels, "scan")
+    everything = array_part(grey, labels, "scan", config.stored_size)
     test = rank % 5 == 0
     names = tuple(str(label) for label in range(10))
     return Listing(names, everything.take(np.flatnonzero(~test)), everything.take(np.flatnonzero(test)))
+
+
+DIGITS = Source("digits", "nothing: the images ship with scikit-learn", list_digits, needs_files=False)

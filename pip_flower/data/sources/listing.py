@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.config import KeepConfig
+from pip_flower.schema import ConfigError
 
 Image = NDArray[np.uint8]
 
@@ -39,9 +40,31 @@ class Listing:
     test: Part
 
 
+def part_of(labels: NDArray[np.int64], names: Sequence[str], read: Callable[[int], Image]) -> Part:
+    """Images numbered from 0."""
+    return Part(labels, names, read, np.arange(len(labels), dtype=np.int64))
+
+
 def listing_of(class_names: Sequence[str], train: Part, test: Part) -> Listing:
     """A source of two parts that each number their images from 0; test images count on from the others."""
     return Listing(tuple(class_names), train, replace(test, ids=test.ids + len(train)))
+
+
+def labelled(listing: Listing, class_names: tuple[str, ...]) -> Listing:
+    """Labels by position in `class_names`, where those are given: the same on every node, whichever of the
+    classes it holds."""
+    if not class_names:
+        return listing
+    unknown = [name for name in listing.class_names if name not in class_names]
+    if unknown:
+        raise ConfigError(
+            "dataset.class_names",
+            f"the data has classes that are not among them: {_some(unknown)}",
+            "Add them to the list, or remove their images",
+        )
+    position = np.array([class_names.index(name) for name in listing.class_names], dtype=np.int64)
+    train, test = (replace(part, labels=position[part.labels]) for part in (listing.train, listing.test))
+    return Listing(class_names, train, test)
 
 
 def keep(listing: Listing, config: KeepConfig) -> Listing:
@@ -55,22 +78,24 @@ def keep(listing: Listing, config: KeepConfig) -> Listing:
     )
 
 
+def require_images(class_names: Sequence[str], labels: NDArray[np.int64], part: str) -> None:
+    """Refuse classes of which there is nothing to learn, or nothing to test."""
+    present = np.unique(labels)
+    empty = [name for label, name in enumerate(class_names) if label not in present]
+    if empty:
+        raise ConfigError(
+            "dataset.data_dir",
+            f"{len(empty)} of {len(class_names)} classes have no {part} images: {_some(empty)}",
+            "Add images, or leave these classes out",
+        )
+
+
 def _first(part: Part, classes: int, count: int) -> Part:
     kept = [np.flatnonzero(part.labels == label)[: count or None] for label in range(classes)]
     rows = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *kept]))
     return part if len(rows) == len(part) else part.take(rows)
 
 
-def part_of(labels: NDArray[np.int64], names: Sequence[str], read: Callable[[int], Image]) -> Part:
-    """Images numbered from 0."""
-    return Part(labels, names, read, np.arange(len(labels), dtype=np.int64))
-
-
-def array_part(images: NDArray[np.uint8], labels: NDArray[np.int64], name: str) -> Part:
-    """Images that are arrays already; grey ones [n, H, W] or [n, H, W, 1] become RGB."""
-
-    def read(row: int) -> Image:
-        image = images[row] if images.ndim == 4 else images[row][..., None]
-        return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
-
-    return part_of(labels, [f"{name} {row}" for row in range(len(labels))], read)
+def _some(names: Sequence[str], shown: int = 5) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(map(repr, names[:shown])) + more

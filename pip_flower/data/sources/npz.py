@@ -7,19 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.config import DatasetConfig
-from pip_flower.data.sources.listing import Listing, array_part, listing_of
+from pip_flower.data.sources.arrays import array_part
+from pip_flower.data.sources.base import Source
+from pip_flower.data.sources.listing import Listing, listing_of
+from pip_flower.data.sources.trees import MissingDataError
 from pip_flower.schema import ConfigError
+
+_WANTED = "the absolute path of an .npz with x_train, y_train, x_test, y_test"
 
 
 def list_npz(config: DatasetConfig) -> Listing:
     """An .npz file with x_train, y_train, x_test, y_test and, optionally, class_names."""
     path = Path(config.data_dir).expanduser()
     if not config.data_dir or not path.is_file():
-        raise ConfigError(
-            "dataset.data_dir",
-            f"there is no file {config.data_dir!r}",
-            "Give the absolute path of an .npz with x_train, y_train, x_test, y_test",
-        )
+        raise MissingDataError(f"there is no file {config.data_dir!r}", _WANTED)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -33,7 +34,7 @@ def list_npz(config: DatasetConfig) -> Listing:
             raise ConfigError("dataset.data_dir", f"{path.name!r} has no array {name!r}", f"It has: {known}")
     labels = {part: arrays[f"y_{part}"].astype(np.int64).reshape(-1) for part in ("train", "test")}
     both = np.concatenate([labels["train"], labels["test"]])
-    names = arrays.get("class_names", np.arange(both.max(initial=-1) + 1))
+    names = arrays.get("class_names", config.class_names or np.arange(both.max(initial=-1) + 1))
     fit = both.min(initial=0) >= 0 and both.max(initial=0) < len(names)
     for part in ("train", "test"):
         _check_images(arrays[f"x_{part}"], path)
@@ -43,7 +44,10 @@ def list_npz(config: DatasetConfig) -> Listing:
                 f"the labels in {path.name!r} do not fit its images or class names",
                 f"Give one label from 0 to {len(names) - 1} per image",
             )
-    train, test = (array_part(arrays[f"x_{part}"], labels[part], f"x_{part}") for part in ("train", "test"))
+    train, test = (
+        array_part(arrays[f"x_{part}"], labels[part], f"x_{part}", config.stored_size)
+        for part in ("train", "test")
+    )
     return listing_of(list(map(str, names)), train, test)
 
 
@@ -55,3 +59,6 @@ def _check_images(images: NDArray[np.uint8], path: Path) -> None:
             f"images in {path.name!r} are {images.dtype} {images.shape}",
             "Give uint8 [n, height, width] or [n, height, width, 3]",
         )
+
+
+NPZ = Source("npz", _WANTED, list_npz)

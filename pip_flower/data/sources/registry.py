@@ -1,44 +1,23 @@
-"""The sources by name, and how a data set is loaded from one."""
+"""The sources by name."""
 
-from collections.abc import Callable
-
-import numpy as np
-
-from pip_flower.config import DatasetConfig
-from pip_flower.data.samples import ImageData, Samples
-from pip_flower.data.sources.cifar100 import list_cifar100
-from pip_flower.data.sources.digits import list_digits
-from pip_flower.data.sources.listing import Listing, Part, keep
-from pip_flower.data.sources.npz import list_npz
-from pip_flower.data.sources.tinyimagenet import list_tinyimagenet
+from pip_flower.data.sources.base import Source
+from pip_flower.data.sources.cifar100 import CIFAR100
+from pip_flower.data.sources.digits import DIGITS
+from pip_flower.data.sources.folder import FOLDER
+from pip_flower.data.sources.imagenet_r import IMAGENET_R
+from pip_flower.data.sources.miniimagenet import MINIIMAGENET
+from pip_flower.data.sources.npz import NPZ
+from pip_flower.data.sources.tinyimagenet import TINYIMAGENET
 from pip_flower.schema import ConfigError
 
-SOURCES: dict[str, Callable[[DatasetConfig], Listing]] = {
-    "cifar100": list_cifar100,
-    "digits": list_digits,
-    "npz": list_npz,
-    "tinyimagenet": list_tinyimagenet,
+_SOURCES = {
+    source.name: source for source in (CIFAR100, DIGITS, FOLDER, IMAGENET_R, MINIIMAGENET, NPZ, TINYIMAGENET)
 }
 
 
-def load_data(config: DatasetConfig) -> ImageData:
-    """Read the configured source and check it against the configuration."""
-    if config.source not in SOURCES:
-        raise ConfigError(
-            "dataset.source",
-            f"{config.source!r} is not known",
-            f"Choose from: {', '.join(sorted(SOURCES))}",
-        )
-    listing = keep(SOURCES[config.source](config), config.keep)
-    found = len(listing.class_names)
-    if found != config.classes:
-        raise ConfigError(
-            "dataset.classes",
-            f"{config.classes} configured, but the data has {found} classes",
-            f"Set dataset.classes={found}",
-        )
-    return ImageData(_decoded(listing.train), _decoded(listing.test), listing.class_names)
-
-
-def _decoded(part: Part) -> Samples:
-    return Samples(np.stack([part.read(row) for row in range(len(part))]), part.labels, part.ids)
+def source_named(name: str) -> Source:
+    """The source that `dataset.source` names."""
+    if name not in _SOURCES:
+        known = ", ".join(sorted(_SOURCES))
+        raise ConfigError("dataset.source", f"{name!r} is not known", f"Choose from: {known}")
+    return _SOURCES[name]

@@ -1,17 +1,34 @@
 """Files of a data set, whether in a directory or still in their archive."""
 
+import os
 import tarfile
+import threading
+import weakref
 import zipfile
 from abc import ABC, abstractmethod
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 
+from pip_flower.config import DatasetConfig
 from pip_flower.schema import ConfigError
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+# A compressed tar is read from the front for every file; more than a few would take for ever.
+_COMPRESSED_FILES = 50
+
+
+class MissingDataError(ConfigError):
+    """There is no data set where it should be."""
+
+    def __init__(self, problem: str, wanted: str) -> None:
+        super().__init__("dataset.data_dir", problem, f"Give {wanted}")
 
 
 class Tree(ABC):
     """Named files; names use forward slashes and are sorted."""
 
     names: list[str]
+    empty: list[str]  # folders in which there is no file
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -21,18 +38,26 @@ class Tree(ABC):
         """The content of a text file."""
         return self.read(name).decode("utf-8", errors="replace")
 
-    def folder_of(self, name: str) -> str | None:
-        """The folder (ending in "/", or empty) that holds a file of this name, nearest to the root."""
-        found = [n.removesuffix(name) for n in self.names if n == name or n.endswith(f"/{name}")]
-        return min(found, key=len, default=None)
+    def folder_of(self, *names: str) -> str | None:
+        """The folder (ending in "/", or empty) nearest to the root that holds files of all these names."""
+        known = set(self.names)
+        last = names[-1]
+        folders = [n.removesuffix(last) for n in self.names if n == last or n.endswith(f"/{last}")]
+        whole = [folder for folder in folders if all(folder + name in known for name in names)]
+        return min(whole, key=len, default=None)
 
 
 class Directory(Tree):
-    """Files below a directory."""
+    """Files below a directory; hidden ones are not data."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.names = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+        self.names = sorted(name for name, _ in walk(root))
+        self.empty = sorted(
+            Path(folder).relative_to(root).as_posix()
+            for folder, folders, files in os.walk(root, followlinks=True)
+            if not folders and not any(map(_is_data, files))
+        )
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -44,7 +69,10 @@ class ZipArchive(Tree):
 
     def __init__(self, path: Path) -> None:
         self.archive = zipfile.ZipFile(path)
-        self.names = sorted(name for name in self.archive.namelist() if not name.endswith("/"))
+        weakref.finalize(self, self.archive.close)
+        listed = self.archive.namelist()
+        self.names = sorted(filter(_is_data, listed))
+        self.empty = _without_files([name.rstrip("/") for name in listed if name.endswith("/")], self.names)
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -52,29 +80,84 @@ class ZipArchive(Tree):
 
 
 class TarArchive(Tree):
-    """Files inside a .tar or .tar.gz."""
+    """Files inside a .tar, or a few inside a compressed one."""
 
     def __init__(self, path: Path) -> None:
         self.archive = tarfile.open(path)  # noqa: SIM115  (open as long as the tree is)
-        self.members = {member.name: member for member in self.archive.getmembers() if member.isfile()}
+        weakref.finalize(self, self.archive.close)
+        members = {m.name.removeprefix("./"): m for m in self.archive.getmembers() if m.isfile()}
+        self.members = {name: member for name, member in members.items() if _is_data(name)}
         self.names = sorted(self.members)
+        folders = [m.name.removeprefix("./") for m in self.archive.getmembers() if m.isdir()]
+        self.empty = _without_files(folders, self.names)
+        # Readers in several threads share one position in the file.
+        self.lock = threading.Lock()
+        if len(self.names) > _COMPRESSED_FILES and path.suffix != ".tar":
+            raise ConfigError(
+                "dataset.data_dir",
+                f"{path.name!r} holds {len(self.names)} files in one compressed stream",
+                "Unpack it, and give the directory",
+            )
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
-        file = self.archive.extractfile(self.members[name])
-        assert file is not None  # members are files
-        return file.read()
+        with self.lock:
+            file = self.archive.extractfile(self.members[name])
+            assert file is not None  # members are files
+            return file.read()
 
 
-def open_tree(path: Path) -> Tree:
-    """The files below a directory or inside an archive."""
-    if path.is_dir():
-        return Directory(path)
+def open_tree(config: DatasetConfig, wanted: str, recognised: Callable[[Tree], bool]) -> Tree:
+    """The files of `dataset.data_dir`: an archive, a directory, or a directory that holds one archive."""
+    path = Path(config.data_dir).expanduser()
+    if not config.data_dir or not path.exists():
+        raise MissingDataError(f"there is no {config.data_dir!r}", wanted)
+    tree = _tree(path)
+    archives = [n for n in tree.names if n.endswith(ARCHIVES) and "/" not in n] if path.is_dir() else []
+    if not recognised(tree) and len(archives) == 1:
+        tree = _tree(path / archives[0])
+    if not recognised(tree):
+        raise MissingDataError(f"{str(path)!r} holds no such data set", wanted)
+    return tree
+
+
+def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Names and states of the files below `root` that may be data."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(root, onerror=fail, followlinks=True):
+        folders[:] = sorted(name for name in folders if _is_data(name))
+        inside = Path(folder).relative_to(root)
+        for name in filter(_is_data, files):
+            yield (inside / name).as_posix(), os.stat(os.path.join(folder, name))
+
+
+def _tree(path: Path) -> Tree:
     try:
-        return ZipArchive(path) if zipfile.is_zipfile(path) else TarArchive(path)
+        if path.is_dir():
+            return Directory(path)
+        return ZipArchive(path) if path.suffix == ".zip" or zipfile.is_zipfile(path) else TarArchive(path)
+    except PermissionError as error:
+        raise ConfigError(
+            "dataset.data_dir", f"{error.filename!r} may not be read", "Grant read permission to this user"
+        ) from None
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise ConfigError(
             "dataset.data_dir",
-            f"{str(path)!r} is not a readable archive: {error}",
+            f"{str(path)!r} is not a readable archive: {str(error).splitlines()[0]}",
             "Download or copy the file again",
         ) from None
+
+
+def _without_files(folders: list[str], names: list[str]) -> list[str]:
+    direct = {PurePosixPath(name.rpartition("/")[0]) for name in names}
+    used = {str(above) for folder in direct for above in (folder, *folder.parents)}
+    return sorted(set(folders) - used - {""})
+
+
+def _is_data(name: str) -> bool:
+    """Neither a directory's entry nor what file managers leave behind."""
+    last = name.rpartition("/")[2]
+    return bool(last) and not last.startswith(".") and "__MACOSX" not in name

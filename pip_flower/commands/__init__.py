@@ -1,0 +1,1 @@
+"""Groups of `pip-flower` subcommands, one file each."""

@@ -1,0 +1,32 @@
+"""Options that choose a configuration, shared by the commands."""
+
+import argparse
+from pathlib import Path
+
+from pip_flower.config_files import Selection, absolute_paths, available, parse_overrides
+
+
+def choosing_parser() -> argparse.ArgumentParser:
+    """A parent for every command that works on a configuration."""
+    chosen = argparse.ArgumentParser(add_help=False)
+    chosen.add_argument(
+        "--experiment", default="digits", help=f"one of: {', '.join(available('experiment'))}"
+    )
+    chosen.add_argument("--dataset", default="", help="replace the experiment's data set")
+    chosen.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
+    chosen.add_argument("--data-dir", default="", help="where the data is")
+    chosen.add_argument("--seed", type=int, default=-1, help="replace the experiment's seed")
+    return chosen
+
+
+def selection_of(options: argparse.Namespace) -> Selection:
+    """What the command line chose, with paths that no longer depend on the working directory."""
+    parse_overrides(options.overrides)
+    return Selection(
+        options.experiment,
+        getattr(options, "method", ""),
+        options.dataset,
+        absolute_paths(options.overrides, Path.cwd()),
+        str(Path(options.data_dir).expanduser().resolve()) if options.data_dir else "",
+        options.seed,
+    )

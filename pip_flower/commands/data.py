@@ -1,0 +1,160 @@
+"""`pip-flower data`: get a data set ready, look at it, and see who would hold what."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.config import Config, DatasetConfig
+from pip_flower.config_files import Selection, available, load_config
+from pip_flower.data.download import fetch
+from pip_flower.data.loading import load_data, open_data
+from pip_flower.data.notices import say
+from pip_flower.data.partition import partition_task
+from pip_flower.data.population import active_clients
+from pip_flower.data.samples import ImageData
+from pip_flower.data.sources.base import Source
+from pip_flower.data.sources.registry import source_named
+from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
+from pip_flower.data.tasks import split_tasks
+from pip_flower.methods.registry import options_type
+from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
+from pip_flower.runtime import cache_directory
+from pip_flower.schema import ConfigError
+
+
+def add_parser(commands: Any) -> None:
+    """Add `data prepare`, `data info` and `data partition`."""
+    data = commands.add_parser("data", help="prepare and look at data sets")
+    actions = data.add_subparsers(required=True, metavar="what")
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument(
+        "name", choices=available("dataset"), help="a data set of conf/dataset", metavar="NAME"
+    )
+    named.add_argument("--data-dir", default="", help="its file, archive or directory")
+    named.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
+    named.set_defaults(experiment="digits", dataset="", seed=-1)
+
+    prepare = actions.add_parser("prepare", parents=[named], help="download where possible, and decode")
+    prepare.set_defaults(command=_prepare)
+
+    info = actions.add_parser("info", parents=[named], help="classes, counts, sizes and a contact sheet")
+    info.add_argument("--sheet", default="", metavar="PNG", help="where to; default: NAME-images.png")
+    info.set_defaults(command=_info)
+
+    partition = actions.add_parser("partition", parents=[choosing_parser()], help="who holds what")
+    partition.add_argument(
+        "--plot", default="", metavar="PNG", nargs="?", const="partition.png", help="draw it"
+    )
+    partition.set_defaults(command=_partition)
+
+
+def _prepare(options: argparse.Namespace, console: Console) -> int:
+    config = _config_of(options)
+    source = source_named(config.dataset.source)
+    if source.needs_files and not config.dataset.data_dir:
+        raise ConfigError("--data-dir", "is missing", f"Give {source.wanted}")
+    dataset = _downloaded(config.dataset, source) if source.archive else config.dataset
+    data = open_data(dataset, cache_directory(config.runtime))
+    console.print(_summary(options.name, dataset, data))
+    given = f" --data-dir {dataset.data_dir}" if source.needs_files else ""
+    console.print(f"ready; use it with:  --dataset {options.name}{given}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _info(options: argparse.Namespace, console: Console) -> int:
+    config = _config_of(options)
+    data = open_data(config.dataset, cache_directory(config.runtime))
+    console.print(_summary(options.name, config.dataset, data))
+    console.print(f"classes: {_class_list(data.class_names)}", highlight=False)
+    sheet = Path(options.sheet or f"{options.name}-images.png")
+    contact_sheet(data, sheet)
+    console.print(f"contact sheet: {sheet}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _partition(options: argparse.Namespace, console: Console) -> int:
+    config = load_config(selection_of(options), options_type)
+    if config.partition.scheme == "local":
+        raise ConfigError(
+            "partition.scheme", "every node holds its own images", "There is nothing to deal out"
+        )
+    data = load_data(config.dataset, cache_directory(config.runtime))
+    tasks = split_tasks(config)
+    order = np.array(tasks.seen(len(tasks)))
+    counts = np.zeros((config.federation.clients, len(order)), dtype=np.int64)
+    table = Table(box=SIMPLE_HEAD, title=f"{config.dataset.source}: samples per client, seed {config.seed}")
+    for title in ("task", "classes", "clients", "samples", "fewest", "median", "most", "without"):
+        table.add_column(title, justify="right")
+    for task, classes in enumerate(tasks.classes):
+        parts = partition_task(config, tasks, data.train.labels, task, "train")
+        for client, rows in enumerate(parts):
+            held = np.bincount(data.train.labels[rows], minlength=config.dataset.classes)
+            counts[client] += np.where(np.isin(order, classes), held[order], 0)
+        active = active_clients(config, task)
+        sizes = [len(parts[client]) for client in active]
+        figures = (min(sizes), int(np.median(sizes)), max(sizes), sizes.count(0))
+        table.add_row(*map(str, (task + 1, len(classes), len(active), sum(sizes), *figures)))
+    console.print(table)
+    if options.plot:
+        partition_picture(counts, [len(classes) for classes in tasks.classes], Path(options.plot))
+        console.print(f"picture: {options.plot}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _summary(name: str, config: DatasetConfig, data: ImageData) -> Table:
+    table = Table(box=SIMPLE_HEAD, title=f"{name}: {len(data.class_names)} classes", show_header=True)
+    for title in ("", "images", "per class", "size", "MB decoded"):
+        table.add_column(title, justify="right")
+    for title, samples in (("training", data.train), ("test", data.test)):
+        per_class = np.bincount(samples.labels, minlength=len(data.class_names))
+        low, high = (int(per_class.min(initial=1 << 60)), int(per_class.max(initial=0)))
+        shape = samples.images[:1].shape[1:]
+        table.add_row(
+            title,
+            f"{len(samples):,}",
+            str(high) if low == high else f"{low} to {high}",
+            f"{shape[1]} x {shape[0]}",
+            f"{len(samples) * int(np.prod(shape)) / 1e6:,.1f}",
+        )
+    if len(data.class_names) != config.classes:
+        table.caption = f"set dataset.classes={len(data.class_names)} to use all of them"
+    if data.skipped:
+        table.caption = f"{len(data.skipped)} unreadable images skipped, the first: {data.skipped[0]}"
+    return table
+
+
+def _class_list(names: tuple[str, ...], shown: int = 12) -> str:
+    listed = [f"{label} {name.split(',')[0]}" for label, name in enumerate(names)]
+    return ", ".join(listed if len(listed) <= shown else [*listed[: shown - 1], "...", listed[-1]])
+
+
+def _downloaded(config: DatasetConfig, source: Source) -> DatasetConfig:
+    """The archive in the directory given, checked or downloaded, unless the data set is there unpacked."""
+    directory = Path(config.data_dir)
+    if source.archive is None or directory.is_file() or directory.name.endswith(ARCHIVES):
+        return config
+    if not (directory / source.archive.name).is_file():
+        try:
+            source.listed(config)
+        except MissingDataError:
+            say(f"downloading {source.archive.url} to {directory}")
+        else:
+            return config
+    return replace(config, data_dir=str(fetch(source.archive, directory)))
+
+
+def _config_of(options: argparse.Namespace) -> Config:
+    """The data set of a conf/dataset file as it is, however many classes and tasks it may get."""
+    selection = replace(selection_of(options), dataset=options.name)
+    return load_config(_single_task(selection), options_type)
+
+
+def _single_task(selection: Selection) -> Selection:
+    return replace(selection, overrides=f"schedule.tasks=1 schedule.rounds=1 {selection.overrides}")

@@ -1,0 +1,85 @@
+"""A configured data set: found, decoded once, checked."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pip_flower.config import DatasetConfig
+from pip_flower.data.samples import ImageData, Samples, StoredImages
+from pip_flower.data.sources.base import Source
+from pip_flower.data.sources.listing import Listing, Part, keep, labelled
+from pip_flower.data.sources.registry import source_named
+from pip_flower.data.sources.trees import MissingDataError, walk
+from pip_flower.data.store import ImageStore
+from pip_flower.runtime import user_cache_directory
+from pip_flower.schema import ConfigError, as_mapping
+
+# What decides which images are stored, and how.
+_STORED_BY = ("source", "data_dir", "class_names", "stored_size", "test_fraction", "on_corrupt", "keep")
+
+
+def load_data(config: DatasetConfig, cache: Path | None = None) -> ImageData:
+    """Open the configured data set and check it against the configuration."""
+    data = open_data(config, cache or user_cache_directory())
+    found = len(data.class_names)
+    if found != config.classes:
+        raise ConfigError(
+            "dataset.classes",
+            f"{config.classes} configured, but the data has {found} classes",
+            f"Set dataset.classes={found}",
+        )
+    return data
+
+
+def open_data(config: DatasetConfig, cache: Path) -> ImageData:
+    """The images of a source, whatever number of classes is configured; decoded into `cache` if need be."""
+    source = source_named(config.source)
+
+    def listed() -> Listing:
+        try:
+            found = source.listed(config)
+        except OSError as error:
+            raise ConfigError(
+                "dataset.data_dir",
+                f"{str(error.filename or config.data_dir)!r} cannot be read: {error.strerror or error}",
+                f"Give {source.wanted}",
+            ) from None
+        return keep(labelled(found, config.class_names), config.keep)
+
+    if not source.needs_files:
+        listing = listed()
+        return ImageData(_in_memory(listing.train), _in_memory(listing.test), listing.class_names)
+    identity = {key: as_mapping(getattr(config, key)) for key in _STORED_BY}
+    identity["fingerprint"] = _fingerprint(source, config)
+    store = ImageStore(cache / "data", identity, listed, config.on_corrupt)
+    train, test = np.split(np.arange(len(store)), [store.train])
+    return ImageData(_stored(store, train), _stored(store, test), store.class_names, store.skipped)
+
+
+def _in_memory(part: Part) -> Samples:
+    return Samples(np.stack([part.read(row) for row in range(len(part))]), part.labels, part.ids)
+
+
+def _stored(store: ImageStore, rows: NDArray[np.int64]) -> Samples:
+    table = store.table[rows]
+    return Samples(StoredImages(store, rows), table["label"].astype(np.int64), table["id"].astype(np.int64))
+
+
+def _fingerprint(source: Source, config: DatasetConfig) -> str:
+    """Changes when a file of the source does: names, sizes and times, not contents."""
+    path = Path(config.data_dir).expanduser()
+    digest = hashlib.sha256()
+    try:
+        if not config.data_dir or not path.exists():
+            got = f"; `pip-flower data prepare {source.name}` gets it" if source.archive else ""
+            raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted + got)
+        files = sorted(walk(path)) if path.is_dir() else [(path.name, path.stat())]
+    except PermissionError as error:
+        raise ConfigError(
+            "dataset.data_dir", f"{error.filename!r} may not be read", "Grant read permission to this user"
+        ) from None
+    for name, state in files:
+        digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

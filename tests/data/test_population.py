@@ -1,0 +1,51 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pip_flower.config import Config
+from pip_flower.config_files import Selection, load_config
+from pip_flower.data.population import active_clients, joined
+from pip_flower.methods.registry import options_type
+
+
+def config(overrides: str = "", seed: int = 0) -> Config:
+    return load_config(Selection(overrides=overrides, seed=seed), options_type)
+
+
+def test_by_default_everybody_learns_every_task() -> None:
+    setting = config("federation.clients=30")
+    for task in range(5):
+        assert active_clients(setting, task).tolist() == list(range(30))
+
+
+def test_clients_join_in_equal_numbers() -> None:
+    setting = config("federation.clients=30 population.initial=10")
+    assert [joined(setting, task) for task in range(5)] == [10, 15, 20, 25, 30]
+    assert active_clients(setting, 2).tolist() == list(range(20))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(4, 40),
+    initial=st.integers(4, 40),
+    retire=st.floats(0, 0.99),
+    seed=st.integers(0, 10**6),
+)
+def test_who_retires_never_comes_back(clients: int, initial: int, retire: float, seed: int) -> None:
+    setting = config(
+        f"federation.clients={clients} population.initial={min(initial, clients)} population.retire={retire}",
+        seed,
+    )
+    retired: set[int] = set()
+    before: set[int] = set()
+    for task in range(5):
+        active = set(active_clients(setting, task).tolist())
+        new = set(range(joined(setting, task - 1) if task else 0, joined(setting, task)))
+        assert new <= active
+        assert not active & retired
+        stopped = before - active
+        assert len(stopped) == int(retire * len(before) + 1e-9)
+        retired |= stopped
+        assert active
+        assert np.array_equal(active_clients(setting, task), sorted(active))
+        before = active
