@@ -1,22 +1,85 @@
-"""What no single key can tell about tasks, classes and clients."""
+"""What no single key of a configuration can tell: values that do not go together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from pip_flower.config import Config
+from pip_flower.schema import ConfigError, origin_of
 
+PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir")
 Fail = Callable[[str, str, str], None]
 
 
-def check_data_keys(config: Config, fail: Fail) -> None:
-    """`fail(key, problem, remedy)` for what does not go together."""
+def check_config(config: Config, origins: Mapping[str, str]) -> None:
+    """Refuse what does not go together; `origins` tells which source set a key."""
+
+    def fail(key: str, problem: str, remedy: str) -> None:
+        raise ConfigError(key, problem, remedy, origin_of(key, origins))
+
+    _check_federation(config, fail)
+    _check_aggregation(config, fail)
     _check_tasks(config, fail)
     _check_classes(config, fail)
     _check_population(config, fail)
     if config.partition.scheme == "local":
         _check_local(config, fail)
+    _check_views(config, fail)
+    _check_paths(config, fail)
+
+
+def _check_federation(config: Config, fail: Fail) -> None:
+    federation = config.federation
+    if federation.clients_per_round > federation.clients:
+        fail(
+            "federation.clients_per_round",
+            f"{federation.clients_per_round} clients cannot be drawn from {federation.clients}",
+            f"Give at most federation.clients = {federation.clients}",
+        )
+    if federation.min_clients > federation.clients_per_round:
+        fail(
+            "federation.min_clients",
+            f"{federation.min_clients} answers cannot come from {federation.clients_per_round} clients",
+            f"Give at most federation.clients_per_round = {federation.clients_per_round}",
+        )
+
+
+def _check_aggregation(config: Config, fail: Fail) -> None:
+    rule = config.aggregation
+    if config.fidelity == "released" and (rule.rule != "mean" or rule.clip_norm or rule.clip_prototypes):
+        fail(
+            "aggregation",
+            "the released code averages, and knows no other rule and no clipping",
+            "Give rule=mean, clip_norm=0 and clip_prototypes=0, or fidelity=paper",
+        )
+
+
+def _check_views(config: Config, fail: Fail) -> None:
+    for key in ("crop_scale", "crop_ratio"):
+        low, high = getattr(config.dataset, key)
+        if low > high:
+            fail(f"dataset.{key}", f"{low} is above {high}", "Give [low, high]")
+
+
+def _check_paths(config: Config, fail: Fail) -> None:
+    for key in PATH_KEYS:
+        section, name = key.split(".")
+        path = getattr(getattr(config, section), name)
+        if path and not Path(path).expanduser().is_absolute():
+            fail(
+                key,
+                f"{path!r} is a relative path, and Flower runs the app in another directory",
+                "Give an absolute path",
+            )
 
 
 def _check_tasks(config: Config, fail: Fail) -> None:
+    rounds = config.schedule.rounds
+    if rounds % config.schedule.tasks:
+        fail(
+            "schedule.rounds",
+            f"{rounds} rounds do not divide into {config.schedule.tasks} tasks",
+            f"Give a multiple of schedule.tasks = {config.schedule.tasks}",
+        )
     classes, tasks, base = config.dataset.classes, config.schedule.tasks, config.schedule.base_classes
     if not base and classes % tasks:
         fail(

@@ -13,12 +13,11 @@ from typing import Any
 import yaml
 
 from pip_flower.config import Config
-from pip_flower.config_checks import check_data_keys
-from pip_flower.schema import ConfigError, build, origin_of
+from pip_flower.config_checks import PATH_KEYS, check_config
+from pip_flower.schema import ConfigError, build
 
 _PACKAGE = Path(__file__).resolve().parent
 _GROUPS = ("dataset", "federation", "method")
-_PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def load_config(selection: Selection, method_options: Callable[[str], type]) -> 
         _merge(values, {"dataset": {"data_dir": selection.data_dir}}, origins, "run config")
     values["method"] = {"label": label, **_method(values.get("method"), method_options, origins)}
     config = build(Config, values, origins=origins)
-    _check(config, origins)
+    check_config(config, origins)
     return config
 
 
@@ -119,7 +118,7 @@ def absolute_paths(overrides: str, base: Path) -> str:
     words = []
     for word in shlex.split(overrides):
         key, equals, value = word.partition("=")
-        if key in _PATH_KEYS and value:
+        if key in PATH_KEYS and value:
             value = str((base / Path(value).expanduser()).resolve())
         words.append(shlex.quote(f"{key}{equals}{value}"))
     return " ".join(words)
@@ -192,51 +191,3 @@ def _read(name: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"conf/{name}", "is not a mapping", "Write key: value lines")
     return values
-
-
-def _check(config: Config, origins: Mapping[str, str]) -> None:
-    """What no single key can tell."""
-
-    def fail(key: str, problem: str, remedy: str) -> None:
-        raise ConfigError(key, problem, remedy, origin_of(key, origins))
-
-    federation, schedule, dataset = config.federation, config.schedule, config.dataset
-    if federation.clients_per_round > federation.clients:
-        fail(
-            "federation.clients_per_round",
-            f"{federation.clients_per_round} clients cannot be drawn from {federation.clients}",
-            f"Give at most federation.clients = {federation.clients}",
-        )
-    if federation.min_clients > federation.clients_per_round:
-        fail(
-            "federation.min_clients",
-            f"{federation.min_clients} answers cannot come from {federation.clients_per_round} clients",
-            f"Give at most federation.clients_per_round = {federation.clients_per_round}",
-        )
-    rule = config.aggregation
-    if config.fidelity == "released" and (rule.rule != "mean" or rule.clip_norm or rule.clip_prototypes):
-        fail(
-            "aggregation",
-            "the released code averages, and knows no other rule and no clipping",
-            "Give rule=mean, clip_norm=0 and clip_prototypes=0, or fidelity=paper",
-        )
-    if schedule.rounds % schedule.tasks:
-        fail(
-            "schedule.rounds",
-            f"{schedule.rounds} rounds do not divide into {schedule.tasks} tasks",
-            f"Give a multiple of schedule.tasks = {schedule.tasks}",
-        )
-    check_data_keys(config, fail)
-    for key in ("crop_scale", "crop_ratio"):
-        low, high = getattr(dataset, key)
-        if low > high:
-            fail(f"dataset.{key}", f"{low} is above {high}", "Give [low, high]")
-    for key in _PATH_KEYS:
-        section, name = key.split(".")
-        path = getattr(getattr(config, section), name)
-        if path and not Path(path).expanduser().is_absolute():
-            fail(
-                key,
-                f"{path!r} is a relative path, and Flower runs the app in another directory",
-                "Give an absolute path",
-            )

@@ -51,6 +51,7 @@ class TaskStrategy(Strategy):
         self.observers: list[Observer] = []
         where = self.config.evaluation.where
         self._clients_evaluate = where == "clients" or method.predicts_on_clients()
+        self._roster = Roster({})
         self._rounds_done = 0
         self._participations: dict[int, int] = {}
         # The last round in which each client's answer was merged: what a client goes on from.
@@ -59,7 +60,6 @@ class TaskStrategy(Strategy):
         self._attempt = 0
         self._failures: list[Failure] = []
         self._round_began = 0.0
-        self._roster = Roster({})
 
     @abstractmethod
     def merge(self, task: int, contributions: list[Contribution]) -> None:
@@ -123,8 +123,8 @@ class TaskStrategy(Strategy):
             observer.run_finished(self.arrays)
 
     def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
-        """L of the partitions that hold samples of the round's task; depends on the seed, the round and, if
-        it is repeated, the attempt."""
+        """L of the partitions that hold samples of the round's task; depends on the seed, the round and,
+        where it is repeated, the attempt."""
         task = self.schedule.task_of(round_)
         able = self._roster.able(self.config, task, self.method.bench.tasks.classes[task])
         rng = stream(self.config.seed, "sampling", round_, *([attempt] if attempt else []))

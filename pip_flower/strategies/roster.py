@@ -23,12 +23,12 @@ class TooFewAnswersError(FederationError):
 
 @dataclass(frozen=True)
 class Roster:
-    """Node ids by partition id; where nodes report it, how many samples of each class they hold; and the
-    rounds whose state each client still has."""
+    """Node ids by partition id, the rounds whose state each client still has and, where nodes report it, how
+    many samples of each class they hold."""
 
     nodes: Mapping[int, int]
-    held: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     states: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    held: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     def able(self, config: Config, task: int, classes: Iterable[int]) -> list[int]:
         """Partitions that learn the task and, as far as nodes report, hold samples of its classes."""
@@ -55,8 +55,8 @@ def find_clients(
     deadline = time.monotonic() + config.wait_seconds
     asked: set[int] = set()
     nodes: dict[int, int] = {}
-    held: dict[int, dict[int, int]] = {}
     states: dict[int, frozenset[int]] = {}
+    held: dict[int, dict[int, int]] = {}
     while True:
         new = sorted(set(grid.get_node_ids()) - asked)
         asked.update(new)
@@ -70,7 +70,7 @@ def find_clients(
                 held[partition] = {int(label): int(count) for label, count in reported.items()}
         missing = sorted(set(range(config.clients)) - nodes.keys())
         if not missing:
-            return Roster({partition: nodes[partition] for partition in range(config.clients)}, held, states)
+            return Roster({partition: nodes[partition] for partition in range(config.clients)}, states, held)
         if time.monotonic() >= deadline:
             raise FederationError(_too_few(config, len(asked), missing))
         time.sleep(poll_seconds)
