@@ -81,7 +81,7 @@ def _require_sensible(config: Config) -> None:
     assert federation.round_retries >= 0
     assert schedule.rounds >= schedule.tasks >= 1
     assert schedule.rounds % schedule.tasks == 0
-    assert config.dataset.classes % schedule.tasks == 0
+    assert schedule.base_classes or config.dataset.classes % schedule.tasks == 0
     assert config.training.epochs >= 1
     assert config.training.batch_size >= 1
     assert config.training.learning_rate > 0

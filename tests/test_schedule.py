@@ -3,7 +3,7 @@ from pip_flower.schedule import Schedule
 
 
 def test_rounds_and_tasks() -> None:
-    schedule = Schedule.from_config(ScheduleConfig(tasks=3, rounds=6))
+    schedule = Schedule.from_config(ScheduleConfig(tasks=3, base_classes=0, rounds=6))
     assert (schedule.tasks, schedule.rounds) == (3, 6)
     assert [schedule.task_of(r) for r in range(1, 7)] == [0, 0, 1, 1, 2, 2]
     assert [r for r in range(1, 7) if schedule.starts_task(r)] == [1, 3, 5]
@@ -11,8 +11,8 @@ def test_rounds_and_tasks() -> None:
 
 
 def test_more_rounds_lengthen_only_tasks_that_are_not_over() -> None:
-    schedule = Schedule.from_config(ScheduleConfig(tasks=3, rounds=6))
-    longer = ScheduleConfig(tasks=3, rounds=12)
+    schedule = Schedule.from_config(ScheduleConfig(tasks=3, base_classes=0, rounds=6))
+    longer = ScheduleConfig(tasks=3, base_classes=0, rounds=12)
     assert schedule.lengthened(longer, done=0).lengths == (4, 4, 4)
     assert schedule.lengthened(longer, done=3).lengths == (2, 4, 4)
     assert schedule.lengthened(longer, done=4).lengths == (2, 2, 4)

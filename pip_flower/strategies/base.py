@@ -59,6 +59,7 @@ class TaskStrategy(Strategy):
         self._merged: dict[int, int] = {}
         self._asked: dict[int, Message] = {}
         self._attempt = 0
+        self._excused = 0
         self._failures: list[Failure] = []
         self._round_began = 0.0
 
@@ -152,7 +153,10 @@ class TaskStrategy(Strategy):
         self._roster.require(self.config.federation.min_clients)
         rng = stream(self.config.seed, "stand-ins", server_round, self._attempt)
         wished = self.draw_clients(server_round, self._attempt)
-        drawn = self.addressed(self._roster.present(wished, self._able(task), rng))
+        candidates = self._roster.present(wished, self._able(task), rng)
+        drawn = self.addressed(candidates)
+        # Drawn, but done with the task: as good as an answer.
+        self._excused = len(candidates) - len(drawn)
         for observer in self.observers:
             observer.round_started(server_round, task, drawn)
         self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
@@ -226,8 +230,8 @@ class TaskStrategy(Strategy):
         return able_clients(self._held, self.config, task, self.method.bench.tasks.classes[task])
 
     def _require_enough(self, round_: int, answers: int) -> None:
-        needed = min(self.config.federation.min_clients, len(self._asked))
-        if answers >= needed:
+        needed = min(self.config.federation.min_clients, len(self._asked) + self._excused)
+        if answers + self._excused >= needed:
             return
         count = f"only {answers} of {needed} needed clients" if answers else "no client"
         attempts = f" in {self._attempt + 1} attempts" if self._attempt else ""

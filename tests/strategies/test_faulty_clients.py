@@ -143,6 +143,15 @@ def test_a_round_with_too_few_answers_is_repeated_with_other_clients(small_run: 
     )
 
 
+def test_a_client_that_is_always_rejected_cannot_stop_a_method_that_asks_each_client_once(
+    small_run: RunConfig,
+) -> None:
+    everybody = changed(small_run, "federation.clients_per_round=4") | {"method": "ncm"}
+    notes = play(everybody, FaultyGrid(everybody, broken, faulty=2))
+    assert [record.clients for record in notes.rounds] == [[0, 1, 3], []] * 3
+    assert [record.failed for record in notes.rounds] == [1] * 6
+
+
 def test_the_first_attempt_draws_as_it_always_did(small_run: RunConfig) -> None:
     strategy = strategy_for(changed(small_run, "schedule.rounds=30"))
     drawn = {attempt: [strategy.draw_clients(r, attempt) for r in range(1, 30)] for attempt in range(3)}
