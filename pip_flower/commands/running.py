@@ -38,7 +38,8 @@ def run_one(
         except LaunchError as error:
             if live.directory is None or not live.directory.checkpoints.is_dir():
                 raise
-            hint = f"pip-flower run --resume {shlex.quote(str(live.directory.path))}"
+            where = f"--deployment {runner.bundle} " if isinstance(runner, DeploymentRunner) else ""
+            hint = f"pip-flower run {where}--resume {shlex.quote(str(live.directory.path))}"
             raise LaunchError(f"{error}\nWhat was done is kept. To go on:  {hint}") from None
     if live.directory is None:
         raise LaunchError(f"the run left no directory in {out_dir}")

@@ -22,6 +22,7 @@ class DeploymentRunner(FlowerRunner):
 
     def __init__(self, home: Path, bundle: Path) -> None:
         super().__init__(home)
+        self.bundle = bundle
         config = bundle / "config.toml"
         if not config.is_file():
             raise ConfigError(

@@ -175,8 +175,7 @@ class TaskStrategy(Strategy):
             lambda answer: read_update(answer, self.method, task, self.arrays, limits),
             self._attempt,
         )
-        for partition in silent(self._asked, arrived):
-            self._roster.doubt(partition)
+        self._doubt_silent(arrived)
         self._failures += failures
         self._require_enough(server_round, len(updates))
         contributions = []
@@ -216,9 +215,11 @@ class TaskStrategy(Strategy):
         """Add up what the clients recognised of their own test samples."""
         tasks = self.schedule.task_of(server_round) + 1
         limits = self.config.validation
+        arrived = list(replies)
         answers, self._failures = read_replies(
-            self._asked, replies, lambda answer: read_scores(answer, tasks, limits), attempt=0
+            self._asked, arrived, lambda answer: read_scores(answer, tasks, limits), attempt=0
         )
+        self._doubt_silent(arrived)
         if not answers:
             raise FederationError(f"round {server_round}: no client could test ({_listed(self._failures)})")
         return self._tell_scores(server_round, added(list(answers.values())), self._failures)
@@ -228,6 +229,10 @@ class TaskStrategy(Strategy):
 
     def _able(self, task: int) -> list[int]:
         return able_clients(self._held, self.config, task, self.method.bench.tasks.classes[task])
+
+    def _doubt_silent(self, replies: list[Message]) -> None:
+        for partition in silent(self._asked, replies):
+            self._roster.doubt(partition)
 
     def _require_enough(self, round_: int, answers: int) -> None:
         needed = min(self.config.federation.min_clients, len(self._asked) + self._excused)
