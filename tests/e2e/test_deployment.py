@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import Message
 from safetensors.numpy import load_file
 
@@ -146,8 +148,9 @@ def refuse_strangers(lab: Lab, tmp_path: Path) -> None:
     """Wrong key, no key, wrong authority, plaintext: none of them becomes a node."""
     other = tmp_path / "other"
     write_bundles(other, Plan(1, ("127.0.0.1",)))
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "ed25519")], check=True
+    wrong_kind = Ed25519PrivateKey.generate()
+    (tmp_path / "ed25519").write_bytes(
+        wrong_kind.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     )
     ours = str(lab.deployment.server.bundle / "ca.crt")
     trusted = ["--root-certificates", ours]
