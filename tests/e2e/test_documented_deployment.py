@@ -89,7 +89,7 @@ def test_every_command_of_the_guide_works(hosts: dict[str, str], tmp_path: Path)
     said = (tmp_path / "server.log").read_text()
     assert "node-0: registered" in said
     assert "pip-dualprompt" in said
-    assert "completed" in said
+    assert "finished" in said
     (run,) = (tmp_path / "server" / "runs").glob("digits-pip-dualprompt-*")
     assert (run / "model.safetensors").is_file()
     assert "results:" in (tmp_path / "operator.log").read_text()
