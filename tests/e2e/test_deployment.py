@@ -267,7 +267,7 @@ def test_nodes_and_server_are_killed_and_come_back(lab: Lab, small_run: RunConfi
     assert run.error is not None
     before = rounds(run.directory)
     assert before[0]["clients"] == [0, 1]
-    assert [0, 1, 2] in [line["clients"] for line in before]
+    assert any(2 in line["clients"] for line in before)
     lab.deployment.start_server()
     again = run_config | {
         "resume": str(run.directory.path),
