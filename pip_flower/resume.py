@@ -9,7 +9,7 @@ import yaml
 from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogPosition
 from pip_flower.config import Config
 from pip_flower.config_files import Selection
-from pip_flower.files import sweep, write_json
+from pip_flower.files import sweep
 from pip_flower.methods.base import Method
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
@@ -62,9 +62,7 @@ def reopen(
             "resume", "the frozen backbone has other weights than before", "Give the weights it had"
         )
     sweep(directory.path)
-    earlier = [*about.get("earlier_runs", []), about["flower_run_id"]]
-    changed = {"flower_run_id": flower_run, "earlier_runs": earlier, "selection": dict(selection)}
-    write_json(directory.environment, about | changed)
+    directory.note_resumption(flower_run, selection)
     directory.write_config(config)
 
 
