@@ -3,7 +3,7 @@
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from pip_flower.client_adapter import answer_evaluate, answer_query, answer_train
+from pip_flower.resident.caller import answer
 
 app = ClientApp()
 
@@ -11,16 +11,16 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One client's round."""
-    return answer_train(message, context)
+    return Message(answer("train", message.content, context), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Accuracy on the client's own test samples."""
-    return answer_evaluate(message, context)
+    return Message(answer("evaluate", message.content, context), reply_to=message)
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Who this node is."""
-    return answer_query(message, context)
+    return Message(answer("query", message.content, context), reply_to=message)

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -11,18 +10,17 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from pip_flower.commands import data
+from pip_flower.commands import data, deploy, doctor
 from pip_flower.commands.choices import choosing_parser, selection_of
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.commands.running import run_one, show_tables
+from pip_flower.config_files import load_config
+from pip_flower.deployment.connection import deployment_runner
 from pip_flower.files import write_json
-from pip_flower.launcher import FlowerRunner, LaunchError, Simulation, flower_runner
+from pip_flower.launcher import LaunchError, flower_runner
 from pip_flower.methods.registry import entries, options_type
 from pip_flower.parity import check_all, parity_table
-from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
-from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
 from pip_flower.resume import resumed
 from pip_flower.schema import ConfigError
 
@@ -55,9 +53,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         options.resume = str(Path(options.resume).expanduser().resolve())
         options.out_dir = str(Path(options.resume).parent)
         selection = resumed(Path(options.resume), selection)
-    with flower_runner() as runner:
-        result = _run_one(runner, selection, options, console)
-    _show_tables([result], console)
+    bundle = Path(options.deployment).expanduser().resolve()
+    with deployment_runner(bundle) if options.deployment else flower_runner() as runner:
+        result = run_one(runner, selection, _out_dir(options), console, options.resume)
+    show_tables([result], console)
     console.print(f"results: {result.path}", highlight=False)
     return 0
 
@@ -73,7 +72,7 @@ def _suite(options: argparse.Namespace, console: Console) -> int:
     for selection in selections:
         load_config(selection, options_type)
     with flower_runner() as runner:
-        results = [_run_one(runner, selection, options, console) for selection in selections]
+        results = [run_one(runner, selection, _out_dir(options), console) for selection in selections]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     output = _out_dir(options) / f"{base.experiment}-suite-{stamp}"
     _report_on(results, output, console)
@@ -107,39 +106,6 @@ def _parity(options: argparse.Namespace, console: Console) -> int:
     return _FAILED if far else 0
 
 
-def _run_one(
-    runner: FlowerRunner, selection: Selection, options: argparse.Namespace, console: Console
-) -> RunResult:
-    config = load_config(selection, options_type)
-    out_dir = _out_dir(options)
-    run_config = {
-        "experiment": selection.experiment,
-        "method": selection.method,
-        "dataset": selection.dataset,
-        "overrides": selection.overrides,
-        "out-dir": str(out_dir),
-        "data-dir": selection.data_dir,
-        "seed": selection.seed,
-        "resume": getattr(options, "resume", ""),
-    }
-    title = f"{config.method.label} (seed {config.seed})"
-    with LiveProgress(console, title, out_dir) as live:
-        try:
-            runner.run(run_config, _simulation(config), live.update)
-        except LaunchError as error:
-            if live.directory is None or not live.directory.checkpoints.is_dir():
-                raise
-            hint = f"pip-flower run --resume {shlex.quote(str(live.directory.path))}"
-            raise LaunchError(f"{error}\nWhat was done is kept. To go on:  {hint}") from None
-    if live.directory is None:
-        raise LaunchError(f"the run left no directory in {out_dir}")
-    return RunResult.read(live.directory.path)
-
-
-def _simulation(config: Config) -> Simulation:
-    return Simulation(config.federation.clients, config.runtime.client_cpus, config.runtime.client_gpus)
-
-
 def _report_on(results: list[RunResult], output: Path, console: Console) -> None:
     output.mkdir(parents=True, exist_ok=True)
     picture = output / "accuracy.png"
@@ -157,15 +123,9 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
             for run in results
         ],
     )
-    _show_tables(results, console)
+    show_tables(results, console)
     console.print(f"figures: {output / 'results.json'}", highlight=False)
     console.print(f"picture: {picture}", highlight=False)
-
-
-def _show_tables(results: list[RunResult], console: Console) -> None:
-    console.print(accuracy_table(results), summary_table(results))
-    if any(run.failures for run in results):
-        console.print(failure_table(results))
 
 
 def _out_dir(options: argparse.Namespace) -> Path:
@@ -184,6 +144,12 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", parents=[chosen, one, written], help="run one experiment")
     run.add_argument("--resume", default="", metavar="RUN_DIR", help="go on with an interrupted run")
+    run.add_argument(
+        "--deployment",
+        default="",
+        metavar="SERVER_BUNDLE",
+        help="run on the nodes of this server's SuperLink",
+    )
     run.set_defaults(command=_run)
 
     suite = commands.add_parser("suite", parents=[chosen, written], help="compare methods, seeds")
@@ -210,6 +176,9 @@ def _parser() -> argparse.ArgumentParser:
     parity = commands.add_parser("parity", help="compare with numbers of the authors' released code")
     parity.add_argument("fixtures", metavar="DIR", help="directory of fixture files (.npz)")
     parity.set_defaults(command=_parity)
+
+    deploy.add_parser(commands)
+    doctor.add_parser(commands)
     return parser
 
 

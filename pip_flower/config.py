@@ -76,6 +76,7 @@ class FederationConfig:
     clients: Annotated[int, Bounds(1)]
     clients_per_round: Annotated[int, Bounds(1)]
     wait_seconds: Annotated[float, Bounds(0)]
+    min_nodes: Annotated[int, Bounds(0)]
     round_timeout: Annotated[float, Bounds(0, exclusive_minimum=True)]
     min_clients: Annotated[int, Bounds(1)]
     round_retries: Annotated[int, Bounds(0)]
@@ -154,6 +155,8 @@ class RuntimeConfig:
     threads: Annotated[int, Bounds(1)]
     client_cpus: Annotated[int, Bounds(1)]
     client_gpus: Annotated[float, Bounds(0)]
+    worker_idle: Annotated[float, Bounds(0, exclusive_minimum=True)]
+    worker_memory: Annotated[int, Bounds(0)]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,12 @@ def _check_federation(config: Config, fail: Fail) -> None:
             f"{federation.clients_per_round} clients cannot be drawn from {federation.clients}",
             f"Give at most federation.clients = {federation.clients}",
         )
+    if federation.min_nodes > federation.clients:
+        fail(
+            "federation.min_nodes",
+            f"{federation.min_nodes} nodes cannot be there: there are {federation.clients} clients",
+            f"Give at most federation.clients = {federation.clients}",
+        )
     if federation.min_clients > federation.clients_per_round:
         fail(
             "federation.min_clients",

@@ -9,14 +9,23 @@ from typing import Any
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write under a temporary name beside `path`, flush to disk, then rename."""
+    # mkstemp makes the file private; results are for everybody the directory admits.
+    _write(path, data, 0o644)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """`write_bytes` for secrets: at no moment can anybody but the owner read them."""
+    _write(path, data, 0o600)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes the file private; results are for everybody the directory admits.
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

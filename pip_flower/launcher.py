@@ -28,6 +28,9 @@ _PACKAGE = Path(__file__).resolve().parent
 _CONNECTION = "pip-flower"
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _STARTUP_SECONDS = 60
+# How long a run may take to end once its log has, and how long a SuperLink may be gone.
+_ENDING_SECONDS = 60
+_UNREACHABLE_SECONDS = 10
 
 
 class LaunchError(RuntimeError):
@@ -67,22 +70,24 @@ def app_directory(scratch: Path) -> Path:
 class FlowerRunner:
     """A private SuperLink in simulation mode; use `flower_runner()`."""
 
+    connection = _CONNECTION
+
     def __init__(self, home: Path) -> None:
         self.home = home
         self.log = home / "flower.log"
-        self.environment = _environment(home)
+        self.environment = flower_environment(home)
         self.neutral = home / "cwd"
         self.neutral.mkdir()
         self.superlink: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the SuperLink and wait until it answers."""
-        port, control = _free_port(), _free_port()
+        port, control = free_port(), free_port()
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
             f'address = "127.0.0.1:{port}"\ninsecure = true\n'
         )
-        command = [_program("flower-superlink"), "--insecure", "--simulation"]
+        command = [program("flower-superlink"), "--insecure", "--simulation"]
         command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--control-api-address", f"127.0.0.1:{control}"]
         self.superlink = self._spawn(command, self.home / "superlink.log")
@@ -97,15 +102,18 @@ class FlowerRunner:
     def run(
         self,
         run_config: Mapping[str, Any],
-        simulation: Simulation,
+        simulation: Simulation | None,
         watch: Callable[[int], None],
         poll_seconds: float = 0.25,
     ) -> None:
-        """Run the app to its end; `watch(run_id)` is called again and again meanwhile."""
+        """Run the app to its end; `watch(run_id)` is called again and again meanwhile. Without a simulation
+        it runs on whatever nodes the SuperLink has."""
         settings = self.home / "run-config.toml"
         settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
-        command = [_program("flwr"), "run", str(app_directory(self.home)), _CONNECTION, "--stream"]
-        command += ["--run-config", str(settings), "--federation-config", simulation.as_options()]
+        command = [program("flwr"), "run", str(app_directory(self.home)), self.connection, "--stream"]
+        command += ["--run-config", str(settings)]
+        if simulation:
+            command += ["--federation-config", simulation.as_options()]
         flwr = self._spawn(command, self.log)
         run_id: int | None = None
         try:
@@ -121,7 +129,7 @@ class FlowerRunner:
             self._require_completed(run_id)
         except KeyboardInterrupt:
             if run_id is not None:
-                self._flwr("stop", str(run_id), _CONNECTION)
+                self.flwr("stop", str(run_id), self.connection)
             raise
         finally:
             flwr.terminate()
@@ -140,14 +148,19 @@ class FlowerRunner:
 
     def _require_completed(self, run_id: int) -> None:
         """`flwr run` exits with 0 even when the app raised; the SuperLink knows better."""
-        for _ in range(60):
-            listed = self._flwr("list", _CONNECTION, "--run-id", str(run_id), "--format", "json")
-            status = re.search(r'"status":\s*"([a-z:]+)"', listed)
-            if status and status[1].startswith("finished"):
+        began = time.monotonic()
+        patience = _UNREACHABLE_SECONDS
+        state = ""
+        while time.monotonic() - began < patience:
+            listed = self.flwr("list", self.connection, "--run-id", str(run_id), "--format", "json")
+            if found := re.search(r'"status":\s*"([a-z:]+)"', listed):
+                state, patience = found[1], _ENDING_SECONDS
+            if state.startswith("finished"):
                 break
             time.sleep(1)
-        if not status or status[1] != "finished:completed":
-            state = status[1] if status else "unknown"
+        if not state:
+            raise LaunchError("the SuperLink cannot be reached any more")
+        if state != "finished:completed":
             raise LaunchError(f"the run ended as {state}:\n{self._failure()}")
 
     def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -167,15 +180,16 @@ class FlowerRunner:
         found = _STARTED.search(self.log.read_text(encoding="utf-8", errors="replace"))
         return int(found[1]) if found else None
 
-    def _flwr(self, *arguments: str) -> str:
+    def flwr(self, *arguments: str) -> str:
+        """What a `flwr` command says."""
         done = subprocess.run(
-            [_program("flwr"), *arguments],
+            [program("flwr"), *arguments],
             cwd=self.neutral,
             env=self.environment,
             capture_output=True,
             text=True,
         )
-        return done.stdout
+        return done.stdout + done.stderr
 
     def _failure(self) -> str:
         """The message of the exception that ended the run, or else the end of the log."""
@@ -194,7 +208,7 @@ def flower_runner() -> Iterator[FlowerRunner]:
     asked to terminate."""
     home = Path(tempfile.mkdtemp(prefix="pip-flower-"))
     runner = FlowerRunner(home)
-    with _termination_interrupts():
+    with termination_interrupts():
         try:
             runner.start()
             yield runner
@@ -204,7 +218,7 @@ def flower_runner() -> Iterator[FlowerRunner]:
 
 
 @contextmanager
-def _termination_interrupts() -> Iterator[None]:
+def termination_interrupts() -> Iterator[None]:
     """SIGTERM acts like Ctrl-C; signals can be set in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -220,7 +234,8 @@ def _termination_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _environment(home: Path) -> dict[str, str]:
+def flower_environment(home: Path) -> dict[str, str]:
+    """For Flower's programs, with `home` as their home."""
     programs = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -238,11 +253,13 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """A program of this very environment."""
     return str(Path(sys.executable).parent / name)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -26,6 +26,7 @@ _HARMLESS = (
     "backbone.weights",
     "dataset.data_dir",
     "federation.wait_seconds",
+    "federation.min_nodes",
     "federation.round_timeout",
     "federation.round_retries",
     "runtime",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -24,6 +25,8 @@ from pip_flower.validation import (
     check_samples,
 )
 
+# What a node reports of its own app; other errors are Flower's, in place of a node that is not heard of.
+_OWN_ERRORS = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION)
 SAMPLES = "num-examples"
 _LONGEST_REASON = 300
 T = TypeVar("T")
@@ -52,6 +55,16 @@ def read_replies(
             reason = " ".join(str(error).split())[:_LONGEST_REASON]
             failures.append(Failure(partition, attempt, reason))
     return found, failures
+
+
+def silent(asked: Mapping[int, Message], replies: Iterable[Message]) -> list[int]:
+    """Clients that did not answer themselves, be it with an error."""
+    own = {
+        reply.metadata.reply_to_message_id
+        for reply in replies
+        if not reply.has_error() or reply.error.code in _OWN_ERRORS
+    }
+    return sorted(p for p, message in asked.items() if message.metadata.message_id not in own)
 
 
 def read_update(

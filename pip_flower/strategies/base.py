@@ -23,10 +23,10 @@ from pip_flower.methods.base import ClientUpdate, Method, pick
 from pip_flower.records import content, from_record, to_record
 from pip_flower.runtime import stream
 from pip_flower.schedule import Schedule
-from pip_flower.strategies.answers import read_replies, read_scores, read_update
+from pip_flower.strategies.answers import read_replies, read_scores, read_update, silent
 from pip_flower.strategies.figures import added, evaluation_record, round_record
 from pip_flower.strategies.observer import Failure, Observer
-from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, find_clients
+from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, able_clients
 from pip_flower.strategies.rounds import ATTEMPT, play_round
 from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
 
@@ -51,7 +51,8 @@ class TaskStrategy(Strategy):
         self.observers: list[Observer] = []
         where = self.config.evaluation.where
         self._clients_evaluate = where == "clients" or method.predicts_on_clients()
-        self._roster = Roster({})
+        # What nodes say they hold, once they are met.
+        self._held: dict[int, dict[int, int]] = {}
         self._rounds_done = 0
         self._participations: dict[int, int] = {}
         # The last round in which each client's answer was merged: what a client goes on from.
@@ -88,7 +89,9 @@ class TaskStrategy(Strategy):
             self.method.bench.check_data()
         self._grid, self._run = WatchedGrid(grid), run
         expected = {"config": self.config.digest(), "backbone": self.method.fingerprint()}
-        self._roster = find_clients(self._grid, self.config.federation, expected, run)
+        self._roster = Roster(self._grid, self.config.federation, expected, run, self._grid.poll_seconds)
+        self._held = self._roster.held
+        self._roster.gather()
         return self._roster
 
     def restore(self, state: RunState, schedule: Schedule) -> None:
@@ -126,8 +129,7 @@ class TaskStrategy(Strategy):
     def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
         """L of the partitions that hold samples of the round's task; depends on the seed, the round and,
         where it is repeated, the attempt."""
-        task = self.schedule.task_of(round_)
-        able = self._roster.able(self.config, task, self.method.bench.tasks.classes[task])
+        able = self._able(self.schedule.task_of(round_))
         rng = stream(self.config.seed, "sampling", round_, *([attempt] if attempt else []))
         drawn = rng.choice(able, min(len(able), self.config.federation.clients_per_round), replace=False)
         return sorted(int(partition) for partition in drawn)
@@ -148,7 +150,10 @@ class TaskStrategy(Strategy):
             if self.schedule.starts_task(server_round):
                 self.arrays |= self.method.start_task(task, self.arrays)
                 self._participations = {}
-        candidates = self.draw_clients(server_round, self._attempt)
+        self._roster.require(self.config.federation.min_clients)
+        rng = stream(self.config.seed, "stand-ins", server_round, self._attempt)
+        wished = self.draw_clients(server_round, self._attempt)
+        candidates = self._roster.present(wished, self._able(task), rng)
         drawn = self.addressed(candidates)
         # Drawn, but done with the task: as good as an answer.
         self._excused = len(candidates) - len(drawn)
@@ -163,12 +168,14 @@ class TaskStrategy(Strategy):
         """Merge the valid answers in partition order, whatever the order they came in."""
         task = self.schedule.task_of(server_round)
         limits = self.config.validation
+        arrived = list(replies)
         updates, failures = read_replies(
             self._asked,
-            replies,
+            arrived,
             lambda answer: read_update(answer, self.method, task, self.arrays, limits),
             self._attempt,
         )
+        self._doubt_silent(arrived)
         self._failures += failures
         self._require_enough(server_round, len(updates))
         contributions = []
@@ -199,6 +206,7 @@ class TaskStrategy(Strategy):
         self._round_began = time.monotonic()
         task = self.schedule.task_of(server_round)
         needed = pick(self.arrays, self.method.predicting(task + 1))
+        self._roster.refresh()
         everybody = sorted(self._roster.nodes)
         self._grid.on_reply = ignore_reply
         return self._messages(MessageType.EVALUATE, everybody, server_round, task, needed)
@@ -207,15 +215,24 @@ class TaskStrategy(Strategy):
         """Add up what the clients recognised of their own test samples."""
         tasks = self.schedule.task_of(server_round) + 1
         limits = self.config.validation
+        arrived = list(replies)
         answers, self._failures = read_replies(
-            self._asked, replies, lambda answer: read_scores(answer, tasks, limits), attempt=0
+            self._asked, arrived, lambda answer: read_scores(answer, tasks, limits), attempt=0
         )
+        self._doubt_silent(arrived)
         if not answers:
             raise FederationError(f"round {server_round}: no client could test ({_listed(self._failures)})")
         return self._tell_scores(server_round, added(list(answers.values())), self._failures)
 
     def summary(self) -> None:
         """Flower's own loop asks for this; the run directory holds the configuration."""
+
+    def _able(self, task: int) -> list[int]:
+        return able_clients(self._held, self.config, task, self.method.bench.tasks.classes[task])
+
+    def _doubt_silent(self, replies: list[Message]) -> None:
+        for partition in silent(self._asked, replies):
+            self._roster.doubt(partition)
 
     def _require_enough(self, round_: int, answers: int) -> None:
         needed = min(self.config.federation.min_clients, len(self._asked) + self._excused)

@@ -1,0 +1,49 @@
+"""`pip-flower doctor`: look at an installation or a node and say what to fix."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.config import Config
+from pip_flower.config_files import load_config
+from pip_flower.deployment.doctor import Finding, examine
+from pip_flower.methods.registry import options_type
+
+_COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
+
+
+def add_parser(commands: Any) -> None:
+    """Add `doctor`."""
+    doctor = commands.add_parser("doctor", parents=[choosing_parser()], help="check this machine")
+    doctor.add_argument("--method", default="", help="see `pip-flower methods`")
+    doctor.add_argument(
+        "--bundle", default="", metavar="DIR", help="also this host's bundle of `deploy init`"
+    )
+    doctor.set_defaults(command=_doctor)
+
+
+def _doctor(options: argparse.Namespace, console: Console) -> int:
+    bundle = Path(options.bundle).expanduser().resolve() if options.bundle else None
+    wrong = 0
+    for finding in examine(_config(options), bundle):
+        _show(finding, console)
+        wrong += finding.state == "wrong"
+    console.print("nothing is wrong" if not wrong else f"{wrong} to fix", highlight=False)
+    return 1 if wrong else 0
+
+
+def _config(options: argparse.Namespace) -> Config:
+    return load_config(replace(selection_of(options), method=options.method), options_type)
+
+
+def _show(finding: Finding, console: Console) -> None:
+    colour = _COLOURS[finding.state]
+    line = f"[{colour}]{finding.state:8}[/{colour}] {finding.what}: "
+    console.print(line, end="", highlight=False)
+    console.out(finding.found, highlight=False)
+    if finding.remedy:
+        console.out(f"         -> {finding.remedy}", highlight=False)

@@ -1,0 +1,63 @@
+"""The operator's side of a running SuperLink: admit nodes, run the app."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pip_flower.deployment.plan import CONNECTION
+from pip_flower.deployment.texts import PLACE
+from pip_flower.launcher import FlowerRunner, LaunchError, termination_interrupts
+from pip_flower.schema import ConfigError
+
+_PATIENCE = 60
+
+
+class DeploymentRunner(FlowerRunner):
+    """Runs the app on the SuperLink that a server's bundle belongs to; started and stopped by others."""
+
+    connection = CONNECTION
+
+    def __init__(self, home: Path, bundle: Path) -> None:
+        super().__init__(home)
+        self.bundle = bundle
+        config = bundle / "config.toml"
+        if not config.is_file():
+            raise ConfigError(
+                "--deployment", f"{bundle} has no config.toml", "Give the server's bundle of `deploy init`"
+            )
+        # The certificate is beside it, wherever that is.
+        text = config.read_text(encoding="utf-8").replace(PLACE, str(bundle.resolve()))
+        (home / "config.toml").write_text(text, encoding="utf-8")
+
+    def register(self, public_key: Path) -> bool:
+        """Admit a node; whether it is new. The SuperLink may only just have been started."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            said = self.flwr("supernode", "register", str(public_key), self.connection)
+            if "registered successfully" in said:
+                return True
+            if "already" in said:
+                return False
+            if time.monotonic() > deadline:
+                raise LaunchError(f"{public_key.name} could not be registered:\n{said.strip()}")
+            time.sleep(1)
+
+
+@contextmanager
+def deployment_runner(bundle: Path) -> Iterator[DeploymentRunner]:
+    """A runner for the SuperLink of `bundle`; the run is stopped if this process is asked to terminate."""
+    home = Path(tempfile.mkdtemp(prefix="pip-flower-"))
+    try:
+        with termination_interrupts():
+            yield DeploymentRunner(home, bundle)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def register_all(bundle: Path) -> dict[str, bool]:
+    """Admit every node whose public key is in the server's bundle; by name, whether it is new."""
+    with deployment_runner(bundle) as runner:
+        return {key.stem: runner.register(key) for key in sorted((bundle / "nodes").glob("*.pub"))}

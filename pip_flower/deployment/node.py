@@ -1,0 +1,71 @@
+"""`python -m pip_flower.deployment.node`: Flower's SuperNode, with pauses that suit rounds of seconds.
+
+A SuperNode that finds no message waits three seconds before it looks again, and Flower has no option for
+that. As the next message never is there yet when a node has just sent its answer, every round would pay those
+seconds. Here, the pauses of that one loop are cut to `--poll-seconds`, and the processes of messages are
+forked (`prefork`); everything else is Flower's own `flower-supernode`, with all its options. With
+PIP_FLOWER_WORKER=off every message gets a fresh process that does all the work, as without this project.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import SupportsIndex
+
+from pip_flower.deployment import prefork
+from pip_flower.deployment.prefork import start_forking
+from pip_flower.resident.place import worker_wanted
+
+_PROGRAM = "flower-supernode"
+_POLL_SECONDS = 0.25
+_WAITING = "flwr.supernode.start_client_internal"
+_TASK_POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+
+
+def run_node(options: Sequence[str], poll_seconds: float) -> None:
+    """`flower-supernode` with `options`; returns or exits as it does."""
+    os.environ.setdefault(_TASK_POLL, str(max(0.01, min(poll_seconds / 2, 1.0))))
+    # The SuperNode starts its helpers by name.
+    programs = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([programs, os.environ.get("PATH", "")])
+    supernode = _entry(_PROGRAM)
+    if worker_wanted():
+        start_forking(_entry(prefork.PROGRAM))
+    shorten_pauses(_WAITING, poll_seconds)
+    sys.argv = [_PROGRAM, *options]
+    supernode()
+
+
+def _entry(program: str) -> Callable[[], object]:
+    (script,) = entry_points(group="console_scripts", name=program)
+    main: Callable[[], object] = script.load()
+    return main
+
+
+def shorten_pauses(module: str, longest: float) -> None:
+    """From now on, calls of `time.sleep` in the module of that name take at most `longest` seconds."""
+    whole = time.sleep
+
+    def pause(seconds: float | SupportsIndex, /) -> None:
+        caller = sys._getframe(1).f_globals.get("__name__")
+        whole(min(float(seconds), longest) if caller == module else seconds)
+
+    time.sleep = pause
+
+
+def main() -> None:
+    """Take our own option, pass on the others."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--poll-seconds", type=float, default=_POLL_SECONDS)
+    own, flowers = parser.parse_known_args()
+    if own.poll_seconds <= 0:
+        parser.error(f"--poll-seconds: {own.poll_seconds} is no pause; give a positive number")
+    run_node(flowers, own.poll_seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Where the worker of a node listens: a socket that only its user can reach, named after its SuperNode."""
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+SWITCH = "PIP_FLOWER_WORKER"
+_NAME = re.compile(r"(\d+)\.(?:sock|lock|programs)")
+
+
+def worker_wanted() -> bool:
+    """Unless the node's operator wants every message in a process of its own."""
+    return os.environ.get(SWITCH, "on") != "off"
+
+
+class UnsafePlaceError(RuntimeError):
+    """The directory for sockets is somebody else's."""
+
+
+def socket_directory() -> Path:
+    """Below the directory for temporary files; made if need be, refused if others may enter it."""
+    path = Path(tempfile.gettempdir()) / f"pip-flower-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UnsafePlaceError(f"{path} is not a private directory of this user: remove it")
+    return path
+
+
+def socket_path(owner: int) -> Path:
+    """The socket of the worker that lives as long as process `owner`."""
+    return socket_directory() / f"{owner}.sock"
+
+
+def sweep_sockets() -> None:
+    """Remove what SuperNodes that are gone, and their workers, left behind."""
+    for path in socket_directory().iterdir():
+        name = _NAME.fullmatch(path.name)
+        if name and not alive(int(name[1])):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SLEEPER = "import time\ndef doze(seconds):\n    time.sleep(seconds)\n"
+
+
+def test_only_the_pauses_of_the_one_module_are_shortened(tmp_path: Path) -> None:
+    for name in ("hasty", "patient"):
+        (tmp_path / f"{name}.py").write_text(SLEEPER)
+    script = (
+        "import time, hasty, patient; from pip_flower.deployment.node import shorten_pauses\n"
+        "shorten_pauses('hasty', 0.01)\n"
+        "for module in (hasty, patient):\n"
+        "    began = time.monotonic(); module.doze(0.3); print(time.monotonic() - began)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).resolve().parents[2]}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    hasty, patient = map(float, done.stdout.split())
+    assert hasty < 0.2
+    assert patient >= 0.3
+
+
+def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path) -> None:
+    """With a stand-in for Flower's program that writes down its arguments and its process."""
+    script = (
+        "import os, subprocess, sys, time\n"
+        "from pip_flower.deployment.prefork import start_forking\n"
+        "def main():\n"
+        f"    with open({str(tmp_path / 'said')!r}, 'a') as out:\n"
+        "        print(os.getpid(), *sys.argv, file=out)\n"
+        "start_forking(main)\n"
+        "for word in ('one', 'two'):\n"
+        "    subprocess.run(['flwr-clientapp', '--token', word], check=True)\n"
+        "time.sleep(1)\n"
+        "print(os.environ['PATH'].split(':')[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TMPDIR": str(tmp_path), "PATH": "/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
+    assert [line[1:] for line in sorted(lines, key=lambda line: line[3])] == [
+        ["flwr-clientapp", "--token", "one"],
+        ["flwr-clientapp", "--token", "two"],
+    ]
+    assert lines[0][0] != lines[1][0]
+    programs = Path(done.stdout.strip())
+    deadline = time.monotonic() + 10
+    while programs.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not programs.exists()
