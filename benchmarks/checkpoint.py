@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogPosition, RunState
+from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogState, RunState
 from pip_flower.client_state import ClientStates
 from pip_flower.config import CheckpointConfig
 from pip_flower.config_files import Selection, load_config
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     plain = load_config(Selection(), options_type).as_mapping()
-    log = LogPosition(10**5, [[90.0] * task for task in range(1, 11)])
+    log = LogState("x" * 60_000, [[90.0] * task for task in range(1, 11)])
     table = Table("what", "KB", "ms", title="cost of a round's checkpoint", title_justify="left")
     with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
         for number, (name, make) in enumerate(MODELS.items()):

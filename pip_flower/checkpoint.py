@@ -33,10 +33,10 @@ class RunState:
 
 
 @dataclass(frozen=True)
-class LogPosition:
-    """How long metrics.jsonl is, and the accuracies so far."""
+class LogState:
+    """What metrics.jsonl holds, so that it can be mended if it loses its end, and the accuracies so far."""
 
-    metrics_bytes: int
+    metrics: str
     matrix: list[list[float]]
 
 
@@ -48,7 +48,7 @@ class Checkpoint:
     config: dict[str, Any]
     lengths: tuple[int, ...]
     state: RunState
-    log: LogPosition
+    log: LogState
 
     def facts(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON has it."""
@@ -58,7 +58,7 @@ class Checkpoint:
             "lengths": list(self.lengths),
             "participations": {str(k): v for k, v in self.state.participations.items()},
             "merged": {str(k): v for k, v in self.state.merged.items()},
-            "metrics_bytes": self.log.metrics_bytes,
+            "metrics": self.log.metrics,
             "matrix": self.log.matrix,
             "config": self.config,
         }
@@ -73,7 +73,7 @@ class Checkpoint:
             participations={int(k): v for k, v in facts["participations"].items()},
             merged={int(k): v for k, v in facts["merged"].items()},
         )
-        log = LogPosition(facts["metrics_bytes"], facts["matrix"])
+        log = LogState(facts["metrics"], facts["matrix"])
         return cls(facts["run"], facts["config"], tuple(facts["lengths"]), state, log)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogPosition
+from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogState
 from pip_flower.config import Config
 from pip_flower.config_files import Selection
-from pip_flower.files import sweep, write_json
+from pip_flower.files import sweep
 from pip_flower.methods.base import Method
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
@@ -63,9 +63,7 @@ def reopen(
             "resume", "the frozen backbone has other weights than before", "Give the weights it had"
         )
     sweep(directory.path)
-    earlier = [*about.get("earlier_runs", []), about["flower_run_id"]]
-    changed = {"flower_run_id": flower_run, "earlier_runs": earlier, "selection": dict(selection)}
-    write_json(directory.environment, about | changed)
+    directory.note_resumption(flower_run, selection)
     directory.write_config(config)
 
 
@@ -101,14 +99,14 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def go_back(strategy: TaskStrategy, store: CheckpointStore, log: RunLog, roster: Roster) -> int:
     """Stand where the newest usable checkpoint stood; returns the rounds that are done.
 
-    A checkpoint is usable if it is whole, if metrics.jsonl reaches as far as it says, and if all clients
-    still have the state that belongs to it. A run that died before its first one was whole starts again.
+    A checkpoint is usable if it is whole, and if all clients still have the state that belongs to it. A run
+    that died before its first one was whole starts again.
     """
     passed_over = []
     for checkpoint in store.intact():
-        problem = _problem(checkpoint, strategy.method, log, roster)
-        if problem:
-            passed_over.append(f"round {checkpoint.state.round}: {problem}")
+        lost = roster.without_state(checkpoint.state.merged) if strategy.method.keeps_memory() else []
+        if lost:
+            passed_over.append(f"round {checkpoint.state.round}: clients {lost} have lost their own state")
             print(f"pip-flower: warning: checkpoint of {passed_over[-1]}", flush=True)
             continue
         done = checkpoint.state.round
@@ -120,15 +118,8 @@ def go_back(strategy: TaskStrategy, store: CheckpointStore, log: RunLog, roster:
         reasons = "; ".join(passed_over) or "all of them are torn"
         raise FederationError(f"no checkpoint in {store.directory} can be used: {reasons}")
     store.forget_after(0)
-    log.go_back(LogPosition(0, []))
+    log.go_back(LogState("", []))
     return 0
-
-
-def _problem(checkpoint: Checkpoint, method: Method, log: RunLog, roster: Roster) -> str:
-    if log.position.metrics_bytes < checkpoint.log.metrics_bytes:
-        return "metrics.jsonl has lost lines that were there"
-    lost = roster.without_state(checkpoint.state.merged) if method.keeps_memory() else []
-    return f"clients {lost} have lost their own state" if lost else ""
 
 
 def _schedule(checkpoint: Checkpoint, strategy: TaskStrategy) -> Schedule:

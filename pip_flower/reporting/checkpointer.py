@@ -8,7 +8,7 @@ from pip_flower.strategies.observer import Observer
 
 
 class Checkpointer(Observer):
-    """Comes after the log among the observers: a checkpoint says how far the log has come."""
+    """Comes after the log among the observers: a checkpoint holds what the log holds."""
 
     def __init__(
         self, store: CheckpointStore, run: str, config: Config, schedule: Schedule, log: RunLog
@@ -22,4 +22,4 @@ class Checkpointer(Observer):
     def round_closed(self, state: RunState) -> None:
         """One file."""
         plain = self.config.as_mapping()
-        self.store.save(Checkpoint(self.run, plain, self.schedule.lengths, state, self.log.position))
+        self.store.save(Checkpoint(self.run, plain, self.schedule.lengths, state, self.log.state))

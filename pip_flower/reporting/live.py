@@ -79,6 +79,7 @@ def _as_of_last_round(progress: dict[str, Any]) -> dict[str, Any]:
 def find_run(out_dir: Path, run_id: int) -> RunDirectory | None:
     """The directory that the Flower run `run_id` made below `out_dir`."""
     for path in sorted(out_dir.glob("[!.]*/environment.json"), reverse=True):
-        if json.loads(path.read_text(encoding="utf-8"))["flower_run_id"] == run_id:
-            return RunDirectory(path.parent)
+        directory = RunDirectory(path.parent)
+        if directory.read_environment()["flower_run_id"] == run_id:
+            return directory
     return None

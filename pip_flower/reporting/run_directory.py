@@ -40,8 +40,13 @@ class RunDirectory:
 
     @property
     def environment(self) -> Path:
-        """Versions, revision, device."""
+        """Versions, revision, device, and what was asked for; written once, when the run starts."""
         return self.path / "environment.json"
+
+    @property
+    def resumptions(self) -> Path:
+        """A line for each time that the run was taken up again."""
+        return self.path / "resumed.jsonl"
 
     @property
     def metrics(self) -> Path:
@@ -108,18 +113,35 @@ class RunDirectory:
             os.close(handle)
 
     def write_config(self, config: Config) -> None:
-        """Save the resolved configuration."""
-        write_text(self.config, yaml.safe_dump(config.as_mapping(), sort_keys=False))
+        """Save the resolved configuration, unless it is there: what is not written cannot be torn."""
+        text = yaml.safe_dump(config.as_mapping(), sort_keys=False)
+        if not self.config.is_file() or self.config.read_text(encoding="utf-8") != text:
+            write_text(self.config, text)
+
+    def note_resumption(self, flower_run: int, selection: Mapping[str, Any]) -> None:
+        """Save which Flower run goes on with this one, and what was asked for."""
+        records = [*self._resumed(), {"flower_run_id": flower_run, "selection": dict(selection)}]
+        write_text(self.resumptions, "".join(f"{json.dumps(record)}\n" for record in records))
 
     def read_environment(self) -> dict[str, Any]:
-        """What `create` saved."""
-        found: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
-        return found
+        """What `create` saved, as of the last resumption; `earlier_runs` are the Flower runs before it."""
+        first: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+        records = [first, *self._resumed()]
+        earlier = [record["flower_run_id"] for record in records[:-1]]
+        return first | records[-1] | {"earlier_runs": earlier}
 
     def lines(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl, less one that a power cut left half written."""
-        text = self.metrics.read_text(encoding="utf-8", errors="replace")
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        """The records of metrics.jsonl."""
+        return _whole_lines(self.metrics)
+
+    def _resumed(self) -> list[dict[str, Any]]:
+        return _whole_lines(self.resumptions) if self.resumptions.is_file() else []
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    """Records of a file with one in each line, less one that a power cut left half written."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def environment(flower_run: int, method: Method) -> dict[str, Any]:

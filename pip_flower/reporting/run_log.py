@@ -1,7 +1,6 @@
 """Writes a run's figures as they come: metrics.jsonl, the accuracy matrix, the model, the plot."""
 
 import json
-import os
 from dataclasses import asdict
 from typing import Any
 
@@ -9,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from pip_flower.checkpoint import LogPosition
+from pip_flower.checkpoint import LogState
 from pip_flower.config import Config
 from pip_flower.fidelity import fidelity_named
-from pip_flower.files import append_line, write_bytes, write_json
+from pip_flower.files import append_line, write_bytes, write_json, write_text
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
@@ -29,16 +28,17 @@ class RunLog(Observer):
         self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
 
     @property
-    def position(self) -> LogPosition:
-        """How far the files have come."""
-        size = self.directory.metrics.stat().st_size if self.directory.metrics.exists() else 0
-        return LogPosition(size, self.matrix.rows)
+    def state(self) -> LogState:
+        """What the files hold."""
+        written = self.directory.metrics.is_file()
+        return LogState(
+            self.directory.metrics.read_text(encoding="utf-8") if written else "", self.matrix.rows
+        )
 
-    def go_back(self, position: LogPosition) -> None:
-        """Forget what was written after `position`, half lines included."""
-        if self.directory.metrics.exists():
-            os.truncate(self.directory.metrics, position.metrics_bytes)
-        self.matrix.rows = [list(row) for row in position.matrix]
+    def go_back(self, state: LogState) -> None:
+        """Hold what was held then: nothing that was written since, and all that was lost since."""
+        write_text(self.directory.metrics, state.metrics)
+        self.matrix.rows = [list(row) for row in state.matrix]
         if self.matrix.rows:
             self._write_matrix()
         else:
