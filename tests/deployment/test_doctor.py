@@ -57,7 +57,8 @@ def test_what_is_wrong_comes_with_a_remedy(lab: Path, capsys: pytest.CaptureFixt
     assert main(command) == 1
     said = capsys.readouterr().out
     assert f"chmod 600 {lab / 'node-0' / 'node.key'}" in said
-    assert "there is no file '/nowhere/images.npz'" in said
+    assert "wrong    data: " in said
+    assert missing in said
     assert "Is the SuperLink running, its port open, the name right?" in said
     assert "3 to fix" in said
 
