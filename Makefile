@@ -25,7 +25,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses auto --dist worksteal
+	$(BIN)/pytest --numprocesses auto --dist loadgroup
 
 backbone: $(INSTALLED)
 	$(BIN)/python scripts/pretrain_backbone.py

@@ -30,6 +30,8 @@ from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
 from runs import strategy_for
 
+# One deployment at a time: each is a dozen processes that wait for each other.
+pytestmark = pytest.mark.xdist_group("deployment")
 NODES = 3
 SETTINGS = "federation.clients=3 federation.clients_per_round=3 evaluation.where=clients training.epochs=1"
 Run = Callable[..., RunDirectory]

@@ -13,6 +13,8 @@ import yaml
 
 from pip_flower.launcher import free_port
 
+# One deployment at a time.
+pytestmark = pytest.mark.xdist_group("deployment")
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"^```bash host=(\S+)( background)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
