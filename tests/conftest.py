@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ SMALL = (
     "dataset.classes=6 federation.clients=4 federation.clients_per_round=2 federation.wait_seconds=0 "
     "schedule.tasks=3 schedule.rounds=6 training.epochs=2 training.batch_size=8"
 )
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose sockets' names are short enough for the system, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="pf-") as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 SWITCH = "PIP_FLOWER_WORKER"
+# The system takes 107 bytes; the longest name below the directory is that of a process's fork socket.
+_LONGEST = 107 - len("/4194304.programs/fork.sock")
 _NAME = re.compile(r"(\d+)\.(?:sock|lock|programs)")
 
 
@@ -17,12 +19,14 @@ def worker_wanted() -> bool:
 
 
 class UnsafePlaceError(RuntimeError):
-    """The directory for sockets is somebody else's."""
+    """The directory for sockets is somebody else's, or has too long a name."""
 
 
 def socket_directory() -> Path:
     """Below the directory for temporary files; made if need be, refused if others may enter it."""
     path = Path(tempfile.gettempdir()) / f"pip-flower-{os.getuid()}"
+    if len(os.fsencode(path)) > _LONGEST:
+        raise UnsafePlaceError(f"{path} is too long for a socket in it: set TMPDIR to a shorter directory")
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

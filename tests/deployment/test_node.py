@@ -6,6 +6,9 @@ from pathlib import Path
 SLEEPER = "import time\ndef doze(seconds):\n    time.sleep(seconds)\n"
 
 
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
 def test_only_the_pauses_of_the_one_module_are_shortened(tmp_path: Path) -> None:
     for name in ("hasty", "patient"):
         (tmp_path / f"{name}.py").write_text(SLEEPER)
@@ -27,7 +30,7 @@ def test_only_the_pauses_of_the_one_module_are_shortened(tmp_path: Path) -> None
     assert patient >= 0.3
 
 
-def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path) -> None:
+def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path, short_path: Path) -> None:
     """With a stand-in for Flower's program that writes down its arguments and its process."""
     script = (
         "import os, subprocess, sys, time\n"
@@ -43,7 +46,11 @@ def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path) -> 
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TMPDIR": str(tmp_path), "PATH": "/bin"},
+        env={
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "TMPDIR": str(short_path),
+            "PATH": "/bin",
+        },
         capture_output=True,
         text=True,
         timeout=60,

@@ -23,10 +23,10 @@ RUN = "0" * 32
 
 
 @pytest.fixture
-def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def owner(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A process that the worker must not outlive."""
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(short_path))
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process.pid
         process.kill()
@@ -114,9 +114,15 @@ def test_it_ends_when_it_is_too_large_or_idle_and_comes_back(owner: int, small_r
 
 
 def test_a_directory_that_others_may_enter_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
     socket_directory().chmod(0o755)
     with pytest.raises(UnsafePlaceError, match="is not a private directory of this user"):
+        socket_directory()
+
+
+def test_a_directory_with_too_long_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 20)))
+    with pytest.raises(UnsafePlaceError, match="set TMPDIR to a shorter directory"):
         socket_directory()
