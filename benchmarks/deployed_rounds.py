@@ -87,10 +87,11 @@ def measured(directory: RunDirectory) -> dict[str, Any]:
     steady = [line for before, line in pairwise(lines) if before["task"] == line["task"]]
     seconds = statistics.median(line["seconds"] for line in steady)
     compute = statistics.median(line["metrics"]["fit_seconds"] for line in steady)
+    beyond = statistics.median(line["seconds"] - line["metrics"]["fit_seconds"] for line in steady)
     return {
         "round": round(seconds, 2),
         "fit": round(compute, 2),
-        "over": round(seconds - compute, 2),
+        "beyond": round(beyond, 2),
         "message_bytes_up": round(statistics.mean(line["bytes_up"] for line in lines)),
         "message_bytes_down": round(statistics.mean(line["bytes_down"] for line in lines)),
     }

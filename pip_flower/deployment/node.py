@@ -2,22 +2,21 @@
 
 A SuperNode that finds no message waits three seconds before it looks again, and Flower has no option for
 that. As the next message never is there yet when a node has just sent its answer, every round would pay those
-seconds. Here, the pauses of that one loop are cut to `--poll-seconds`, and the processes of messages are
-forked (`prefork`); everything else is Flower's own `flower-supernode`, with all its options. With
+seconds. Here, the pauses of that one loop are cut to `--poll-seconds` (`pauses`), and the processes of
+messages are forked (`prefork`); everything else is Flower's own `flower-supernode`, with all its options. With
 PIP_FLOWER_WORKER=off every message gets a fresh process that does all the work, as without this project.
 """
 
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import SupportsIndex
 
 from pip_flower.deployment import prefork
 from pip_flower.deployment.prefork import start_forking
+from pip_flower.pauses import hasten_pulls, shorten_sleeps
 from pip_flower.resident.place import worker_wanted
 
 _PROGRAM = "flower-supernode"
@@ -32,10 +31,11 @@ def run_node(options: Sequence[str], poll_seconds: float) -> None:
     # The SuperNode starts its helpers by name.
     programs = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([programs, os.environ.get("PATH", "")])
+    hasten_pulls()
     supernode = _entry(_PROGRAM)
     if worker_wanted():
         start_forking(_entry(prefork.PROGRAM))
-    shorten_pauses(_WAITING, poll_seconds)
+    shorten_sleeps(_WAITING, poll_seconds)
     sys.argv = [_PROGRAM, *options]
     supernode()
 
@@ -44,17 +44,6 @@ def _entry(program: str) -> Callable[[], object]:
     (script,) = entry_points(group="console_scripts", name=program)
     main: Callable[[], object] = script.load()
     return main
-
-
-def shorten_pauses(module: str, longest: float) -> None:
-    """From now on, calls of `time.sleep` in the module of that name take at most `longest` seconds."""
-    whole = time.sleep
-
-    def pause(seconds: float | SupportsIndex, /) -> None:
-        caller = sys._getframe(1).f_globals.get("__name__")
-        whole(min(float(seconds), longest) if caller == module else seconds)
-
-    time.sleep = pause
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from pip_flower.pauses import hasten_pulls
 from pip_flower.records import content_bytes
 
 
@@ -18,6 +19,7 @@ class WatchedGrid(Grid):
     """Everything is delegated to the grid inside, except waiting for replies."""
 
     def __init__(self, inner: Grid, poll_seconds: float = 0.1) -> None:
+        hasten_pulls()
         self.inner = inner
         self.poll_seconds = poll_seconds
         self.on_reply: Callable[[int, int], None] = ignore_reply

@@ -3,31 +3,7 @@ import sys
 import time
 from pathlib import Path
 
-SLEEPER = "import time\ndef doze(seconds):\n    time.sleep(seconds)\n"
-
-
 ROOT = str(Path(__file__).resolve().parents[2])
-
-
-def test_only_the_pauses_of_the_one_module_are_shortened(tmp_path: Path) -> None:
-    for name in ("hasty", "patient"):
-        (tmp_path / f"{name}.py").write_text(SLEEPER)
-    script = (
-        "import time, hasty, patient; from pip_flower.deployment.node import shorten_pauses\n"
-        "shorten_pauses('hasty', 0.01)\n"
-        "for module in (hasty, patient):\n"
-        "    began = time.monotonic(); module.doze(0.3); print(time.monotonic() - began)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).resolve().parents[2]}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    hasty, patient = map(float, done.stdout.split())
-    assert hasty < 0.2
-    assert patient >= 0.3
 
 
 def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path, short_path: Path) -> None:

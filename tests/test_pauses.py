@@ -1,0 +1,51 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, pull_objects
+
+from pip_flower.pauses import hasten_pulls
+
+ROOT = str(Path(__file__).resolve().parents[1])
+SLEEPER = "import time\ndef doze(seconds):\n    time.sleep(seconds)\n"
+
+
+def test_only_the_sleeps_of_the_one_module_are_shortened(tmp_path: Path) -> None:
+    for name in ("hasty", "patient"):
+        (tmp_path / f"{name}.py").write_text(SLEEPER)
+    script = (
+        "import time, hasty, patient; from pip_flower.pauses import shorten_sleeps\n"
+        "slept = []\n"
+        "time.sleep = slept.append\n"
+        "shorten_sleeps('hasty', 0.2)\n"
+        "for module in (hasty, patient):\n"
+        "    for seconds in (3, 0.5, 0.01):\n"
+        "        module.doze(seconds)\n"
+        "print(slept)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[0.2, 0.05, 0.01, 3.0, 0.5, 0.01]"
+
+
+def test_parts_that_come_a_moment_later_cost_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = dict(pull_objects.__kwdefaults__)
+    monkeypatch.setattr(pull_objects, "__kwdefaults__", defaults)
+    hasten_pulls()
+    asked: list[float] = []
+
+    def pull(name: str) -> bytes:
+        asked.append(time.monotonic())
+        if len(asked) < 3:
+            raise ObjectUnavailableError(name)
+        return b"here"
+
+    assert pull_objects(["part"], pull) == {"part": b"here"}
+    assert asked[-1] - asked[0] < 0.8
