@@ -33,5 +33,5 @@ def hasten_pulls(first: float = _NEAR_SECONDS) -> None:
     Flower then waits a whole second. The longest wait and the number of tries stay Flower's own.
     """
     defaults = pull_objects.__kwdefaults__
-    if _FIRST_PULL_AGAIN in defaults:
+    if defaults and _FIRST_PULL_AGAIN in defaults:
         defaults[_FIRST_PULL_AGAIN] = first

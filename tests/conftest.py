@@ -1,6 +1,8 @@
 """Small real data (scans of digits) and a configuration that trains on it in seconds."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +15,11 @@ import pip_flower.torchvision_compat  # noqa: F401  (before a test imports timm)
 
 # Ray warns about its default unless the choice is made.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-# Tests neither read nor fill the user's cache of queries.
-os.environ["PIP_FLOWER_CACHE"] = tempfile.mkdtemp(prefix="pip-flower-cache-")
-
-# Nor do they leave clients' states in the user's home.
-os.environ["PIP_FLOWER_STATE"] = tempfile.mkdtemp(prefix="pip-flower-state-")
+# Tests neither read nor fill the user's cache of queries, nor do they leave clients' states in a home.
+for _place in ("cache", "state"):
+    _made = tempfile.mkdtemp(prefix=f"pip-flower-{_place}-")
+    atexit.register(shutil.rmtree, _made, ignore_errors=True)
+    os.environ[f"PIP_FLOWER_{_place.upper()}"] = _made
 
 SMALL = (
     "dataset.classes=6 federation.clients=4 federation.clients_per_round=2 federation.wait_seconds=0 "

@@ -36,7 +36,7 @@ def test_only_the_sleeps_of_the_one_module_are_shortened(tmp_path: Path) -> None
 
 
 def test_parts_that_come_a_moment_later_cost_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = dict(pull_objects.__kwdefaults__)
+    defaults = dict(pull_objects.__kwdefaults__ or {})
     monkeypatch.setattr(pull_objects, "__kwdefaults__", defaults)
     hasten_pulls()
     asked: list[float] = []
