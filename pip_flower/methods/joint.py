@@ -1,6 +1,7 @@
 """Joint: prompts and head trained in one place on the pooled data of all tasks seen; the upper bound.
 
 It breaks the rules that the others keep (data is pooled, old samples are kept), and so shows what they cost.
+All data are one task to it, whose prompts every sample gets: none can be chosen wrongly.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from torch import Tensor
 from pip_flower.data.samples import Samples
 from pip_flower.descent import descend
 from pip_flower.fidelity import Paper
+from pip_flower.local_training import Batch
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
 from pip_flower.methods.registry import register
 from pip_flower.models import classifier
@@ -24,6 +26,9 @@ from pip_flower.runtime import adam, stream, torch_stream
 from pip_flower.schema import ConfigError
 from pip_flower.strategies.central import CentralStrategy
 from pip_flower.workbench import Workbench, batches
+
+# The task that all data belong to, as far as prompts are concerned.
+_ONLY = 0
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,7 @@ class JointOptions:
 
 
 class Joint(Method):
-    """All slots and rows of the tasks seen are trained, each sample with the slot of its own task and the
-    classes of all tasks as candidates."""
+    """The prompts and all head rows are trained, with the classes of all tasks seen as candidates."""
 
     options: JointOptions
 
@@ -54,11 +58,10 @@ class Joint(Method):
         train = self.bench.data.train
         return train.take(np.flatnonzero(np.isin(train.labels, self.bench.tasks.seen(task + 1))))
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """New prompts as the structure says, and head rows for the task's classes."""
-        state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """Prompts with the first task, and head rows for each task's classes."""
         generator = torch_stream(self.bench.config.seed, "start-task", task)
-        added = self.structure.start_task(task, state, generator)
+        added = self.structure.start_task(_ONLY, {}, generator) if task == 0 else {}
         classes = len(self.bench.tasks.classes[task])
         added |= classifier.start_task(task, classes, self.bench.backbone.dim, generator)
         return {name: value.numpy() for name, value in added.items()}
@@ -72,9 +75,9 @@ class Joint(Method):
         return self.predicting(task + 1)
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
-        """Prompts, keys and head rows of the tasks seen."""
+        """The prompts, and the head rows of the tasks seen."""
         rows = (name for task in range(tasks) for name in classifier.row_names(task))
-        return (*self.structure.used(tasks), *rows)
+        return (*self.structure.trained(_ONLY), *rows)
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Adam on everything; cross-entropy over all classes seen."""
@@ -86,7 +89,7 @@ class Joint(Method):
         optimizer = adam(state.values(), training.learning_rate, device)
         means = []
         for epoch in range(training.epochs):
-            losses = (self._loss(state, parts, job.task + 1) for parts in self._batches(job, epoch))
+            losses = (self._loss(state, batch, job.task + 1) for batch in self._batches(job, epoch))
             means.append(descend(losses, list(state.values()), optimizer, training.clip_norm))
         arrays = {name: value.detach().cpu().numpy() for name, value in state.items()}
         metrics = {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]}
@@ -94,52 +97,33 @@ class Joint(Method):
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
-        """Logits of all classes seen, prompts chosen by the samples' queries."""
-        queries = self.bench.queries(samples)
+        """Logits of all classes seen."""
+        queries = self.bench.queries(samples) if self.structure.needs_query(_ONLY) else None
         found = []
         for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
             images = self.bench.views.test(samples.images[rows])
-            features, _ = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            query = None if queries is None else queries[rows]
+            features = self.structure.forward(arrays, images, query, task=_ONLY, tasks=1).features
             found.append(classifier.logits(arrays, features, range(tasks)))
         return torch.cat(found)
 
-    def _loss(self, state: Mapping[str, Tensor], parts: list["_Part"], tasks: int) -> Tensor:
-        """Parts of a batch, one per task, weighing as much as they have samples."""
-        total = sum(len(part.columns) for part in parts)
-        terms = []
-        for part in parts:
-            prompted = self.structure.forward(state, part.images, part.queries, task=part.task, tasks=tasks)
-            outputs = classifier.logits(state, prompted.features, range(tasks))
-            term = F.cross_entropy(outputs, part.columns) + self.structure.matching_loss(prompted.similarity)
-            terms.append(term * (len(part.columns) / total))
-        return torch.stack(terms).sum()
+    def _loss(self, state: Mapping[str, Tensor], batch: Batch, tasks: int) -> Tensor:
+        prompted = self.structure.forward(state, batch.images, batch.queries, task=_ONLY, tasks=1)
+        outputs = classifier.logits(state, prompted.features, range(tasks))
+        matching = self.structure.matching_loss(prompted.similarity)
+        return F.cross_entropy(outputs, batch.targets) + matching
 
-    def _batches(self, job: ClientJob, epoch: int) -> Iterator[list["_Part"]]:
-        config, tasks, samples = self.bench.config, self.bench.tasks, job.samples
-        column = {label: i for i, label in enumerate(tasks.seen(job.task + 1))}
-        columns = torch.tensor([column[int(label)] for label in samples.labels])
+    def _batches(self, job: ClientJob, epoch: int) -> Iterator[Batch]:
+        """Targets are positions among all classes seen."""
+        config, samples = self.bench.config, job.samples
+        column = {label: i for i, label in enumerate(self.bench.tasks.seen(job.task + 1))}
+        targets = torch.tensor([column[int(label)] for label in samples.labels]).to(self.bench.device)
         queries = self.bench.queries(samples)
         generator = torch_stream(config.seed, "views", job.round, job.partition, epoch)
         order = stream(config.seed, "batches", job.round, job.partition, epoch).permutation(len(samples))
         for rows in batches(order, config.training.batch_size):
-            parts = []
-            for task in range(job.task + 1):
-                chosen = rows[tasks.rows(samples.labels[rows], task)]
-                if len(chosen):
-                    images = self.bench.views.train(samples.images[chosen], generator)
-                    target = columns[chosen].to(self.bench.device)
-                    parts.append(_Part(task, images, queries[chosen], target))
-            yield parts
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The samples of one task in a batch; `columns` are their positions among all classes seen."""
-
-    task: int
-    images: Tensor
-    queries: Tensor
-    columns: Tensor
+            images = self.bench.views.train(samples.images[rows], generator)
+            yield Batch(images, queries[rows], targets[rows])
 
 
 register(

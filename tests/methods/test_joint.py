@@ -9,3 +9,10 @@ def test_one_place_sees_the_data_of_all_tasks(small_run: dict[str, Any]) -> None
     notes = play(small_run | {"method": "joint"})
     assert [record.clients for record in notes.rounds] == [[0]] * 6
     assert sum(notes.evaluations[-1].accuracies) / 3 > 60
+
+
+def test_all_tasks_are_one_to_the_prompts(small_run: dict[str, Any]) -> None:
+    method = strategy_for(small_run | {"method": "joint"}).method
+    assert all(name.startswith("head.1.") for name in method.start_task(1, {}))
+    later = set(method.predicting(3)) - set(method.predicting(1))
+    assert all(name.startswith("head.") for name in later)
