@@ -199,7 +199,7 @@ def test_released_queries_are_never_those_of_the_deterministic_view(
     asked: list[int] = []
     original = l2p.bench.queries
     monkeypatch.setattr(l2p.bench, "queries", lambda given: asked.append(len(given)) or original(given))
-    monkeypatch.setattr(l2p, "_injects_own", lambda: False)
+    monkeypatch.setattr(l2p.exchange, "injects_own", lambda: False)
     _fit(l2p, l2p.start_task(0, {}), {})
     assert len(asked) == calls
 
@@ -209,9 +209,9 @@ def test_own_prototypes_in_the_first_round(
     method: PromptedMethod, injects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: list[int] = []
-    original = method._injection
+    original = method.exchange.injection
     monkeypatch.setattr(
-        method, "_injection", lambda known, *a: tables.append(len(known)) or original(known, *a)
+        method.exchange, "injection", lambda known, *a: tables.append(len(known)) or original(known, *a)
     )
     _fit(method, method.start_task(0, {}), {})
     assert tables[0] == 0

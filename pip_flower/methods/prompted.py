@@ -2,36 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower import prototypes
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
-from pip_flower.local_training import Batch, Injection, PromptTrainer
+from pip_flower.local_training import Batch, PromptTrainer
 from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
+from pip_flower.methods.prototype_exchange import PrototypeExchange, PrototypeOptions
 from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptOptions, make_structure
-from pip_flower.prototypes import Prototypes
 from pip_flower.runtime import stream, torch_stream
-from pip_flower.schema import Bounds
 from pip_flower.validation import ArraySpec
 from pip_flower.workbench import Workbench, batches
-
-
-@dataclass(frozen=True)
-class PrototypeOptions:
-    """Sharing and injection of class prototypes."""
-
-    share: bool
-    min_samples: Annotated[int, Bounds(1)]
-    augment: Literal["fixed", "balance"]
-    copies: Annotated[int, Bounds(0)]
-    first_round: Literal["local", "none"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +43,7 @@ class PromptedMethod(Method):
         super().__init__(bench, options)
         self.fidelity = fidelity_named(bench.config.fidelity)
         self.structure = make_structure(options.prompt, bench.backbone, self.fidelity)
+        self.exchange = PrototypeExchange(bench, self.structure, options.prototypes)
 
     def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """New prompts as the structure says, and head rows for the task's classes."""
@@ -82,11 +70,11 @@ class PromptedMethod(Method):
 
     def received(self, task: int) -> tuple[str, ...]:
         """What the task trains and, with shared prototypes, the global ones."""
-        return self._shared(task) + self._prototype_names()
+        return self._shared(task) + self.exchange.names()
 
     def returned(self, task: int) -> tuple[str, ...]:
         """What was trained and, with shared prototypes, the client's own."""
-        return self._shared(task) + self._prototype_names()
+        return self._shared(task) + self.exchange.names()
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Every prompt, key and shared head row of the tasks seen."""
@@ -109,37 +97,29 @@ class PromptedMethod(Method):
 
     def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
         """Prototypes have as many rows as the client holds classes."""
-        specs = super().expected(task, arrays, samples)
-        if self.options.prototypes.share:
-            # Variances of the released code are NaN where a batch holds one sample of a class.
-            specs |= prototypes.specs(self.bench.backbone.dim, self.fidelity.name == "paper")
-        return specs
+        return super().expected(task, arrays, samples) | self.exchange.expected()
 
     def inspect(self, task: int, answer: Arrays, samples: int) -> None:
         """Gaussians of the task's classes only, resting on no more samples than the client has."""
-        if self.options.prototypes.share:
-            prototypes.inspect(answer, self.bench.tasks.classes[task], samples)
+        self.exchange.inspect(task, answer, samples)
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Local epochs with injected prototypes, then the client's own prototypes."""
         config = self.bench.config
         trainer = self._trainer(job)
-        known = self._received_prototypes(job)
+        known = self.exchange.received(job)
         losses = []
         for epoch in range(config.training.epochs):
-            injection = self._injection(known, job, epoch)
+            injection = self.exchange.injection(known, job, epoch)
             losses.append(trainer.epoch(self._batches(job, epoch), injection))
             more = epoch + 1 < config.training.epochs
-            if more and not len(known) and self._injects_own():
-                known = self._own_prototypes(trainer, job)
+            if more and not len(known) and self.exchange.injects_own():
+                known = self.exchange.own(trainer, job)
         arrays: dict[str, NDArray[Any]] = {
             name: value.detach().cpu().numpy() for name, value in trainer.state.items()
         }
         memory = self._memory(trainer, arrays, job)
-        arrays = {name: value for name, value in arrays.items() if name in self._shared(job.task)}
-        if self.options.prototypes.share:
-            own = self._own_prototypes(trainer, job)
-            arrays |= own.at_least(self.options.prototypes.min_samples).as_arrays()
+        arrays = pick(arrays, self._shared(job.task)) | self.exchange.sent(trainer, job)
         metrics = {"first_epoch_loss": losses[0], "last_epoch_loss": losses[-1]}
         return ClientUpdate(arrays, len(job.samples), metrics, memory)
 
@@ -204,44 +184,6 @@ class PromptedMethod(Method):
         """What a task trains, less what stays on the client."""
         return self.trained(task) if self._shares_head() else self.structure.trained(task)
 
-    def _prototype_names(self) -> tuple[str, ...]:
-        return prototypes.ARRAY_NAMES if self.options.prototypes.share else ()
-
-    def _received_prototypes(self, job: ClientJob) -> Prototypes:
-        if not self.options.prototypes.share:
-            return prototypes.empty(self.bench.backbone.dim)
-        return Prototypes.from_arrays(job.arrays)
-
-    def _injects_own(self) -> bool:
-        """Algorithm 1: with no global prototypes yet, a client injects its own after an epoch."""
-        options = self.options.prototypes
-        return options.share and options.first_round == "local" and self.fidelity.may_inject_own
-
-    def _own_prototypes(self, trainer: PromptTrainer, job: ClientJob) -> Prototypes:
-        """Statistics of the client's features (section 4)."""
-        samples, tables = job.samples, []
-        generator = torch_stream(self.bench.config.seed, "prototype-views", job.round, job.partition)
-        needs_query = self.structure.needs_query(job.task)
-        # The query sees the view that the prompted model sees: the deterministic one's is known.
-        known = self.bench.queries(samples) if needs_query and self._tests_prototypes() else None
-        for rows in batches(np.arange(len(samples)), self.bench.config.evaluation.batch_size):
-            images = self._prototype_view(samples.images[rows], generator)
-            queries = None
-            if needs_query:
-                queries = self.structure.backbone.query(images) if known is None else known[rows]
-            features = trainer.features(images, queries)
-            table = prototypes.summarise(features.cpu().numpy(), samples.labels[rows], self.fidelity)
-            tables.append(table)
-        return prototypes.pool(tables)
-
-    def _prototype_view(self, images: NDArray[np.uint8], generator: torch.Generator) -> Tensor:
-        if self._tests_prototypes():
-            return self.bench.views.test(images)
-        return self.bench.views.train(images, generator)
-
-    def _tests_prototypes(self) -> bool:
-        return self.fidelity.prototype_view == "test"
-
     def _fresh_head(self, task: int) -> dict[str, Tensor]:
         generator = torch_stream(self.bench.config.seed, "start-head", task)
         classes = len(self.bench.tasks.classes[task])
@@ -259,26 +201,6 @@ class PromptedMethod(Method):
             images = self.bench.views.train(job.samples.images[rows], generator)
             queries = self.structure.backbone.query(images) if known is None else known[rows]
             yield Batch(images, queries, targets[rows].to(self.bench.device))
-
-    def _injection(self, known: Prototypes, job: ClientJob, epoch: int) -> Injection | None:
-        """Prototypes to append to every batch of the epoch; beta is drawn anew in each."""
-        if not len(known):
-            return None
-        rng = stream(self.bench.config.seed, "injection", job.round, job.partition, epoch)
-        copies = self._copies(known, job.samples)
-        features, labels = prototypes.augmented(known, copies, rng, self.fidelity)
-        targets = self.bench.tasks.targets(labels, job.task)
-        device = self.bench.device
-        return Injection(torch.from_numpy(features).float().to(device), torch.from_numpy(targets).to(device))
-
-    def _copies(self, known: Prototypes, samples: Samples) -> NDArray[np.int64]:
-        """How many augmented prototypes each class gets beside its mean."""
-        options = self.options.prototypes
-        if options.augment == "fixed":
-            return np.full(len(known), options.copies, dtype=np.int64)
-        return prototypes.balanced_copies(
-            known.classes, samples.labels, self.bench.config.training.batch_size
-        )
 
 
 def _head_names(tasks: int) -> tuple[str, ...]:
