@@ -139,7 +139,7 @@ def measure(method: str, seed: int, attack: str, defence: str, overrides: str) -
     config = load_config(Selection.from_run_config(run_config), options_type)
     strategy = make_strategy(make_method(shared_workbench(config)))
     found = Accuracies()
-    strategy.observers = [found]
+    strategy.observer = found
     with contextlib.redirect_stdout(io.StringIO()):
         strategy.run(HostileGrid(config.federation.clients, run_config, ATTACKS[attack], seed))
     figures = {"average": found.matrix.average(), "last": found.matrix.last(), "rejected": found.rejected}

@@ -15,6 +15,7 @@ from pip_flower.reporting.run_log import RunLog
 from pip_flower.resume import go_back, reopen, run_directory
 from pip_flower.schema import ConfigError
 from pip_flower.strategies.base import TaskStrategy
+from pip_flower.strategies.observer import Observers
 from pip_flower.workbench import shared_workbench
 
 _SELECTION = ("experiment", "method", "dataset", "overrides", "data-dir", "seed")
@@ -52,12 +53,14 @@ def _play(grid: Grid, directory: RunDirectory, strategy: TaskStrategy, *, resume
     schedule = strategy.schedule
     if resume:
         print(f"pip-flower: going on after round {done} of {schedule.rounds}", flush=True)
-    strategy.observers = [
-        log,
-        Checkpointer(store, run, config, schedule, log),
-        ProgressFile(directory, schedule, done),
-        ProgressLines(schedule, done),
-    ]
+    strategy.observer = Observers(
+        [
+            log,
+            Checkpointer(store, run, config, schedule, log),
+            ProgressFile(directory, schedule, done),
+            ProgressLines(schedule, done),
+        ]
+    )
     strategy.play()
 
 

@@ -46,7 +46,7 @@ def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:
     """All rounds on an in-process grid."""
     strategy = strategy_for(run_config)
     notes = Notes()
-    strategy.observers = [notes]
+    strategy.observer = notes
     strategy.run(grid or LocalGrid(strategy.config.federation.clients, run_config))
     return notes
 

@@ -1,13 +1,12 @@
-"""Clients' replies, read with suspicion: every one of them is used as a whole or counted as a failure."""
+"""What clients answer, read with suspicion: it is used as a whole or rejected."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, Message, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import Array, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -15,7 +14,6 @@ from pip_flower.config import ValidationConfig
 from pip_flower.evaluation import Score
 from pip_flower.methods.base import ClientUpdate, Method
 from pip_flower.records import ARRAYS, METRICS
-from pip_flower.strategies.observer import Failure
 from pip_flower.validation import (
     RejectedError,
     check_array,
@@ -25,46 +23,7 @@ from pip_flower.validation import (
     check_samples,
 )
 
-# What a node reports of its own app; other errors are Flower's, in place of a node that is not heard of.
-_OWN_ERRORS = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION)
 SAMPLES = "num-examples"
-_LONGEST_REASON = 300
-T = TypeVar("T")
-
-
-def read_replies(
-    asked: Mapping[int, Message], replies: Iterable[Message], read: Callable[[RecordDict], T], attempt: int
-) -> tuple[dict[int, T], list[Failure]]:
-    """What each client that was asked (by partition) answered, in partition order, and who failed.
-
-    Who answers is told by the message that is answered: an error that Flower reports in place of a lost node
-    does not come from that node.
-    """
-    arrived = {reply.metadata.reply_to_message_id: reply for reply in replies}
-    found: dict[int, T] = {}
-    failures: list[Failure] = []
-    for partition, message in sorted(asked.items()):
-        reply = arrived.get(message.metadata.message_id)
-        try:
-            if reply is None:
-                raise RejectedError("no answer in time")
-            if reply.has_error():
-                raise RejectedError(str(reply.error.reason))
-            found[partition] = read(reply.content)
-        except RejectedError as error:
-            reason = " ".join(str(error).split())[:_LONGEST_REASON]
-            failures.append(Failure(partition, attempt, reason))
-    return found, failures
-
-
-def silent(asked: Mapping[int, Message], replies: Iterable[Message]) -> list[int]:
-    """Clients that did not answer themselves, be it with an error."""
-    own = {
-        reply.metadata.reply_to_message_id
-        for reply in replies
-        if not reply.has_error() or reply.error.code in _OWN_ERRORS
-    }
-    return sorted(p for p, message in asked.items() if message.metadata.message_id not in own)
 
 
 def read_update(

@@ -8,27 +8,31 @@ change a result.
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from pip_flower.checkpoint import RunState
 from pip_flower.evaluation import Score, evaluate
-from pip_flower.methods.base import ClientUpdate, Method, pick
-from pip_flower.records import content, from_record, to_record
+from pip_flower.methods.base import Arrays, ClientUpdate, Method, pick
+from pip_flower.records import from_record, to_record
 from pip_flower.runtime import stream
 from pip_flower.schedule import Schedule
-from pip_flower.strategies.answers import read_replies, read_scores, read_update, silent
+from pip_flower.strategies.answers import read_scores, read_update
 from pip_flower.strategies.figures import added, evaluation_record, round_record
+from pip_flower.strategies.inquiry import Inquiry
 from pip_flower.strategies.observer import Failure, Observer
 from pip_flower.strategies.roster import FederationError, Roster, TooFewAnswersError, able_clients
 from pip_flower.strategies.rounds import ATTEMPT, play_round
 from pip_flower.strategies.watched_grid import WatchedGrid, ignore_reply
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class TaskStrategy(Strategy):
         self.config = method.bench.config
         self.schedule = Schedule.from_config(self.config.schedule)
         self.arrays: dict[str, NDArray[Any]] = {}
-        self.observers: list[Observer] = []
+        self.observer = Observer()
         where = self.config.evaluation.where
         self._clients_evaluate = where == "clients" or method.predicts_on_clients()
         # What nodes say they hold, once they are met.
@@ -57,7 +61,6 @@ class TaskStrategy(Strategy):
         self._participations: dict[int, int] = {}
         # The last round in which each client's answer was merged: what a client goes on from.
         self._merged: dict[int, int] = {}
-        self._asked: dict[int, Message] = {}
         self._attempt = 0
         self._excused = 0
         self._failures: list[Failure] = []
@@ -116,15 +119,12 @@ class TaskStrategy(Strategy):
                     evaluate=self._evaluate_on_server,
                 )
             except FederationError as error:
-                for observer in self.observers:
-                    observer.run_stopped(round_, str(error), self._failures)
+                self.observer.run_stopped(round_, str(error), self._failures)
                 raise
             self._rounds_done = round_
             state = RunState(round_, dict(self.arrays), dict(self._participations), dict(self._merged))
-            for observer in self.observers:
-                observer.round_closed(state)
-        for observer in self.observers:
-            observer.run_finished(self.arrays)
+            self.observer.round_closed(state)
+        self.observer.run_finished(self.arrays)
 
     def draw_clients(self, round_: int, attempt: int = 0) -> list[int]:
         """L of the partitions that hold samples of the round's task; depends on the seed, the round and,
@@ -157,10 +157,9 @@ class TaskStrategy(Strategy):
         drawn = self.addressed(candidates)
         # Drawn, but done with the task: as good as an answer.
         self._excused = len(candidates) - len(drawn)
-        for observer in self.observers:
-            observer.round_started(server_round, task, drawn)
-        self._grid.on_reply = lambda done, expected: self._tell_reply(server_round, done, expected)
-        return self._messages(MessageType.TRAIN, drawn, server_round, task, self.to_send(task))
+        self.observer.round_started(server_round, task, drawn)
+        self._grid.on_reply = partial(self.observer.client_replied, server_round)
+        return self._ask(MessageType.TRAIN, drawn, server_round, self.to_send(task))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -168,14 +167,9 @@ class TaskStrategy(Strategy):
         """Merge the valid answers in partition order, whatever the order they came in."""
         task = self.schedule.task_of(server_round)
         limits = self.config.validation
-        arrived = list(replies)
-        updates, failures = read_replies(
-            self._asked,
-            arrived,
-            lambda answer: read_update(answer, self.method, task, self.arrays, limits),
-            self._attempt,
+        updates, failures = self._read(
+            replies, lambda answer: read_update(answer, self.method, task, self.arrays, limits)
         )
-        self._doubt_silent(arrived)
         self._failures += failures
         self._require_enough(server_round, len(updates))
         contributions = []
@@ -189,8 +183,7 @@ class TaskStrategy(Strategy):
             self.end_task(task)
         attempts, began = self._attempt + 1, self._round_began
         record = round_record(server_round, task, updates, self._failures, attempts, self._grid, began)
-        for observer in self.observers:
-            observer.round_finished(record)
+        self.observer.round_finished(record)
         return to_record(self.arrays), MetricRecord(dict(record.metrics))
 
     def configure_evaluate(
@@ -209,17 +202,14 @@ class TaskStrategy(Strategy):
         self._roster.refresh()
         everybody = sorted(self._roster.nodes)
         self._grid.on_reply = ignore_reply
-        return self._messages(MessageType.EVALUATE, everybody, server_round, task, needed)
+        return self._ask(MessageType.EVALUATE, everybody, server_round, needed)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
         """Add up what the clients recognised of their own test samples."""
         tasks = self.schedule.task_of(server_round) + 1
         limits = self.config.validation
-        arrived = list(replies)
-        answers, self._failures = read_replies(
-            self._asked, arrived, lambda answer: read_scores(answer, tasks, limits), attempt=0
-        )
-        self._doubt_silent(arrived)
+        self._attempt = 0
+        answers, self._failures = self._read(replies, lambda answer: read_scores(answer, tasks, limits))
         if not answers:
             raise FederationError(f"round {server_round}: no client could test ({_listed(self._failures)})")
         return self._tell_scores(server_round, added(list(answers.values())), self._failures)
@@ -230,12 +220,16 @@ class TaskStrategy(Strategy):
     def _able(self, task: int) -> list[int]:
         return able_clients(self._held, self.config, task, self.method.bench.tasks.classes[task])
 
-    def _doubt_silent(self, replies: list[Message]) -> None:
-        for partition in silent(self._asked, replies):
+    def _read(
+        self, replies: Iterable[Message], read: Callable[[RecordDict], T]
+    ) -> tuple[dict[int, T], list[Failure]]:
+        arrived = list(replies)
+        for partition in self._inquiry.silent(arrived):
             self._roster.doubt(partition)
+        return self._inquiry.read(arrived, read, self._attempt)
 
     def _require_enough(self, round_: int, answers: int) -> None:
-        needed = min(self.config.federation.min_clients, len(self._asked) + self._excused)
+        needed = min(self.config.federation.min_clients, len(self._inquiry) + self._excused)
         if answers + self._excused >= needed:
             return
         count = f"only {answers} of {needed} needed clients" if answers else "no client"
@@ -254,34 +248,20 @@ class TaskStrategy(Strategy):
     def _tell_scores(self, round_: int, scores: list[Score], failures: list[Failure]) -> MetricRecord:
         task = self.schedule.task_of(round_)
         record = evaluation_record(round_, task, scores, failures, self._round_began)
-        for observer in self.observers:
-            observer.task_evaluated(record)
+        self.observer.task_evaluated(record)
         return MetricRecord({"accuracy": sum(record.accuracies) / len(record.accuracies)})
 
-    def _tell_reply(self, round_: int, done: int, expected: int) -> None:
-        for observer in self.observers:
-            observer.client_replied(round_, done, expected)
-
-    def _messages(
-        self,
-        kind: str,
-        partitions: list[int],
-        round_: int,
-        task: int,
-        arrays: dict[str, NDArray[Any]],
-    ) -> list[Message]:
-        about = {"round": round_, "task": task, "run": self._run}
-        self._asked = {
-            partition: Message(
-                content(arrays, config={**about, "since": self._merged.get(partition, 0)}),
-                self._roster.nodes[partition],
-                kind,
-                ttl=self.config.federation.round_timeout,
-                group_id=str(round_),
-            )
-            for partition in partitions
-        }
-        return list(self._asked.values())
+    def _ask(self, kind: str, partitions: list[int], round_: int, arrays: Arrays) -> list[Message]:
+        about = {"round": round_, "task": self.schedule.task_of(round_), "run": self._run}
+        self._inquiry = Inquiry(
+            kind,
+            {partition: self._roster.nodes[partition] for partition in partitions},
+            arrays,
+            lambda partition: {**about, "since": self._merged.get(partition, 0)},
+            group=str(round_),
+            ttl=self.config.federation.round_timeout,
+        )
+        return self._inquiry.messages()
 
 
 def _listed(failures: list[Failure]) -> str:

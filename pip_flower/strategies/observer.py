@@ -1,5 +1,6 @@
 """What a strategy tells those who watch it: progress, figures of a round, accuracies of a task."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,3 +74,45 @@ class Observer:
 
     def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
         """The last round is over; `arrays` are the final global model."""
+
+
+class Observers(Observer):
+    """Several as one, told in their order."""
+
+    def __init__(self, members: Sequence[Observer]) -> None:
+        self.members = tuple(members)
+
+    def round_started(self, round_: int, task: int, clients: list[int]) -> None:
+        """Passed on, as all of them."""
+        for member in self.members:
+            member.round_started(round_, task, clients)
+
+    def client_replied(self, round_: int, done: int, expected: int) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.client_replied(round_, done, expected)
+
+    def round_finished(self, record: RoundRecord) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.round_finished(record)
+
+    def task_evaluated(self, record: EvaluationRecord) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.task_evaluated(record)
+
+    def round_closed(self, state: RunState) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.round_closed(state)
+
+    def run_stopped(self, round_: int, reason: str, failures: list[Failure]) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.run_stopped(round_, reason, failures)
+
+    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Passed on."""
+        for member in self.members:
+            member.run_finished(arrays)

@@ -63,7 +63,7 @@ def test_a_task_changes_nothing_of_another(small_run: RunConfig) -> None:
         def task_evaluated(self, record: EvaluationRecord) -> None:
             before[record.task] = digest(strategy.arrays)
 
-    strategy.observers = [Keep()]
+    strategy.observer = Keep()
     strategy.run(grid)
     for name in ("expert.0", "key.0", "head.0.weight", "head.0.bias"):
         assert before[0][name] == before[1][name] == before[2][name]

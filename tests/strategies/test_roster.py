@@ -9,7 +9,7 @@ from flwr.app import Message
 from local_grid import LocalGrid
 from pip_flower.checkpoint import RunState
 from pip_flower.strategies.base import TaskStrategy
-from pip_flower.strategies.observer import Observer
+from pip_flower.strategies.observer import Observer, Observers
 from pip_flower.strategies.roster import FederationError
 from runs import Notes, digest, play, strategy_for
 
@@ -34,7 +34,7 @@ class AfterRound(Observer):
 def play_with(run_config: RunConfig, grid: LocalGrid, *watching: Observer) -> Notes:
     strategy: TaskStrategy = strategy_for(run_config)
     notes = Notes()
-    strategy.observers = [notes, *watching]
+    strategy.observer = Observers([notes, *watching])
     strategy.run(grid)
     return notes
 
@@ -169,7 +169,7 @@ def test_a_node_that_keeps_silent_costs_one_round_and_is_back_when_it_answers(sm
     grid.push_messages = push  # type: ignore[method-assign]
     strategy = strategy_for(run_config)
     notes = Notes()
-    strategy.observers = [notes, AfterRound(4, deaf.clear)]
+    strategy.observer = Observers([notes, AfterRound(4, deaf.clear)])
     strategy.run(grid)
     assert [record.failed for record in notes.rounds] == [0, 0, 1, 0, 0, 0]
     assert [record.clients for record in notes.rounds][2:] == [[0, 2, 3], [0, 2, 3]] + [[0, 1, 2, 3]] * 2
