@@ -9,10 +9,10 @@ from rich.console import Console
 
 from pip_flower.commands.choices import choosing_parser, selection_of
 from pip_flower.commands.running import run_one, show_tables
-from pip_flower.deployment.bundles import SERVER, node_name, write_bundles
+from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import register_all
 from pip_flower.deployment.local import local_deployment
-from pip_flower.deployment.plan import Plan
+from pip_flower.deployment.plan import SERVER, Plan
 
 
 def add_parser(commands: Any) -> None:

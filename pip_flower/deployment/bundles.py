@@ -5,10 +5,8 @@ from pathlib import Path
 
 from pip_flower.deployment import texts
 from pip_flower.deployment.certificates import authority, node_key, server_certificate
-from pip_flower.deployment.plan import Plan
+from pip_flower.deployment.plan import SERVER, Plan
 from pip_flower.files import write_bytes, write_text
-
-SERVER = "server"
 
 
 def node_name(node: int) -> str:
@@ -34,6 +32,7 @@ def write_bundles(directory: Path, plan: Plan) -> None:
             write_text(bundle / "node.conf", texts.node_config(plan, node))
         write_text(bundle / "pip-flower.service", texts.node_unit(node))
     write_text(directory / "compose.yaml", texts.compose(plan))
+    write_text(directory / "Dockerfile", texts.DOCKERFILE)
 
 
 def _write_keys(directory: Path, server: Path, nodes: list[Path], plan: Plan) -> None:

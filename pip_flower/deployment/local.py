@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pip_flower.deployment.bundles import SERVER, node_name, write_bundles
+from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import DeploymentRunner, deployment_runner, register_all
-from pip_flower.deployment.plan import Plan
+from pip_flower.deployment.plan import SERVER, Plan
 from pip_flower.flower_programs import free_port, termination_interrupts
 from pip_flower.launcher import LaunchError
 

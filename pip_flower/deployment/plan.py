@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pip_flower.schema import ConfigError
 
 CONNECTION = "lab"
+# The server's bundle, and its name among compose's containers.
+SERVER = "server"
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _LOCAL = ("localhost", "127.0.0.1")
 
@@ -42,7 +44,7 @@ class Plan:
     @property
     def certified(self) -> tuple[str, ...]:
         """Every name the server is reached under."""
-        return tuple(dict.fromkeys((*self.hosts, *_LOCAL)))
+        return tuple(dict.fromkeys((*self.hosts, *_LOCAL, SERVER)))
 
 
 def _is_address(text: str) -> bool:

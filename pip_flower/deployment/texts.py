@@ -1,7 +1,7 @@
 """The text files of a deployment's bundles. Whatever starts a host's part (a person, systemd, compose) runs
 the `start.sh` of its bundle."""
 
-from pip_flower.deployment.plan import CONNECTION, Plan
+from pip_flower.deployment.plan import CONNECTION, SERVER, Plan
 
 # Where a host keeps its bundle, unless it is started from elsewhere.
 PLACE = "/etc/pip-flower"
@@ -37,8 +37,9 @@ export FLWR_HOME="${{FLWR_HOME:-$state/flwr}}"
 export PIP_FLOWER_STATE="${{PIP_FLOWER_STATE:-$state/clients}}"
 export PIP_FLOWER_CACHE="${{PIP_FLOWER_CACHE:-$state/cache}}"
 cd "$state/cwd"
-exec python -P -m pip_flower.deployment.node {security} --superlink {fleet_address} \\
-    --host 127.0.0.1 --port {port} --node-config "$(grep -v '^#' "$here/node.conf" | tr '\\n' ' ')"
+exec python -P -m pip_flower.deployment.node {security} \\
+    --superlink "${{PIP_FLOWER_SUPERLINK:-{fleet_address}}}" --host 127.0.0.1 --port {port} \\
+    --node-config "$(grep -v '^#' "$here/node.conf" | tr '\\n' ' ')"
 """
 
 _SERVER_SECURITY = (
@@ -82,13 +83,28 @@ WantedBy=multi-user.target
 """
 _REGISTERS = "ExecStartPost=/opt/pip-flower/bin/pip-flower deploy register /etc/pip-flower\n"
 
+# How compose's containers look; the server's certificate is for its name there, too.
 _COMPOSE_SERVICE = """\
   {name}:
     image: ${{PIP_FLOWER_IMAGE:-pip-flower}}
     command: [/etc/pip-flower/start.sh]
+    init: true
     restart: always
-    environment: {{PIP_FLOWER_BIN: /usr/local/bin, PIP_FLOWER_HOME: /var/lib/pip-flower}}
+    environment:
+      PIP_FLOWER_BIN: /usr/local/bin
+      PIP_FLOWER_HOME: /var/lib/pip-flower
+      PIP_FLOWER_SUPERLINK: {server}:{fleet_port}
     volumes: ["./{name}:/etc/pip-flower:ro", "{name}:/var/lib/pip-flower"]
+"""
+
+DOCKERFILE = """\
+# docker build --tag pip-flower --file Dockerfile DIRECTORY_OF_THE_PROJECT
+FROM python:3.11-slim
+WORKDIR /tmp/pip-flower
+COPY pyproject.toml README.md LICENSE server_app.py client_app.py ./
+COPY conf conf
+COPY pip_flower pip_flower
+RUN pip install --no-cache-dir . && rm -rf /tmp/pip-flower/*
 """
 
 
@@ -141,8 +157,8 @@ def node_unit(node: int) -> str:
 
 def compose(plan: Plan) -> str:
     """The same hosts as containers of one machine, for a trial or as a pattern: `docker compose up`."""
-    names = ["server", *(f"node-{node}" for node in range(plan.nodes))]
-    services = [_COMPOSE_SERVICE.format(name=name) for name in names]
-    # The certificate is for the name or address that nodes dial.
-    services[0] += f'    networks: {{default: {{aliases: ["{plan.hosts[0]}"]}}}}\n'
+    names = [SERVER, *(f"node-{node}" for node in range(plan.nodes))]
+    services = [
+        _COMPOSE_SERVICE.format(name=name, server=SERVER, fleet_port=plan.fleet_port) for name in names
+    ]
     return "services:\n" + "".join(services) + "volumes:\n" + "".join(f"  {name}: {{}}\n" for name in names)

@@ -1,7 +1,11 @@
+import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
@@ -34,7 +38,7 @@ def test_the_certificate_is_for_what_nodes_dial_and_signed_by_our_authority(tmp_
     write_bundles(tmp_path, Plan(1, ("10.0.0.5", "server.example")))
     certificate = x509.load_pem_x509_certificate((tmp_path / "server" / "server.pem").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["server.example", "localhost"]
+    assert names.get_values_for_type(x509.DNSName) == ["server.example", "localhost", "server"]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5", "127.0.0.1"]
     authority = x509.load_pem_x509_certificate((tmp_path / "node-0" / "ca.crt").read_bytes())
     certificate.verify_directly_issued_by(authority)
@@ -58,29 +62,87 @@ def test_a_second_call_adds_nodes_and_keeps_keys_and_settings(tmp_path: Path) ->
     write_bundles(tmp_path, Plan(2, ("new.example",)))
     assert [path.read_bytes() for path in kept] == before
     assert "/data" in (tmp_path / "node-0" / "node.conf").read_text()
-    assert "--superlink new.example:9092" in (tmp_path / "node-0" / "start.sh").read_text()
+    assert "new.example:9092" in (tmp_path / "node-0" / "start.sh").read_text()
     assert (tmp_path / "server" / "nodes" / "node-1.pub").is_file()
 
 
-def test_scripts_are_valid_shell_and_pass_on_the_settings_of_the_node(tmp_path: Path) -> None:
-    write_bundles(tmp_path, Plan(2, ("127.0.0.1",)))
-    for script in tmp_path.glob("*/start.sh"):
-        subprocess.run(["sh", "-n", str(script)], check=True)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "python").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
-    (programs / "python").chmod(0o755)
+def started(bundle: Path, scratch: Path, **environment: str) -> list[str]:
+    """What a bundle's start.sh gives its program to do."""
+    for program in ("python", "flower-superlink"):
+        (scratch / program).write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+        (scratch / program).chmod(0o755)
     done = subprocess.run(
-        [str(tmp_path / "node-1" / "start.sh")],
-        env={"PATH": "/usr/bin:/bin", "PIP_FLOWER_BIN": str(programs)},
+        [str(bundle / "start.sh")],
+        env={"PATH": "/usr/bin:/bin", **environment, "PIP_FLOWER_BIN": str(scratch)},
         capture_output=True,
         text=True,
         check=True,
     )
-    said = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_scripts_are_valid_shell_and_pass_on_the_settings_of_the_node(
+    tmp_path: Path, short_path: Path
+) -> None:
+    write_bundles(tmp_path, Plan(2, ("127.0.0.1",)))
+    for script in tmp_path.glob("*/start.sh"):
+        subprocess.run(["sh", "-n", str(script)], check=True)
+    said = started(tmp_path / "node-1", short_path)
     assert said[:3] == ["-P", "-m", "pip_flower.deployment.node"]
+    assert said[said.index("--superlink") + 1] == "127.0.0.1:9092"
     assert said[said.index("--node-config") + 1].split() == ["partition-id=1", "num-partitions=2"]
     assert said[said.index("--auth-supernode-private-key") + 1] == str(tmp_path / "node-1" / "node.key")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+@pytest.mark.parametrize("bundle", ["server", "node-0"])
+def test_systemd_understands_the_units(bundle: str, tmp_path: Path) -> None:
+    """Without the programs that are on the host only."""
+    write_bundles(tmp_path, Plan(1, ("server.example",)))
+    unit = tmp_path / bundle / "pip-flower.service"
+    text = unit.read_text()
+    for program in ("/etc/pip-flower/start.sh", "/opt/pip-flower/bin/pip-flower"):
+        text = text.replace(program, "/bin/true")
+    unit.write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_containers_find_each_other_whatever_the_server_is_called(tmp_path: Path, short_path: Path) -> None:
+    plan = Plan(2, ("10.0.0.5",))
+    write_bundles(tmp_path, plan)
+    services = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    assert list(services) == ["server", "node-0", "node-1"]
+    for name, service in services.items():
+        mounted = dict(volume.split(":")[:2] for volume in service["volumes"])
+        assert mounted == {f"./{name}": "/etc/pip-flower", name: "/var/lib/pip-flower"}
+        home = short_path / name
+        said = started(tmp_path / name, short_path, **service["environment"] | {"PIP_FLOWER_HOME": str(home)})
+        if name != "server":
+            assert said[said.index("--superlink") + 1] == "server:9092"
+        # The bundle is mounted for reading only.
+        assert home.is_dir()
+        assert not (tmp_path / name / "state").exists()
+    assert "server" in plan.certified
+
+
+def test_an_image_gets_all_that_the_package_is_built_from(tmp_path: Path) -> None:
+    write_bundles(tmp_path / "lab", Plan(1, ("server.example",)))
+    source, project = tmp_path / "source", Path(__file__).resolve().parents[2]
+    source.mkdir()
+    for line in (tmp_path / "lab" / "Dockerfile").read_text().splitlines():
+        words = line.split()
+        for name in words[1:-1] if words[0] == "COPY" else []:
+            if (project / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(project / name, source / name, ignore=ignored)
+            else:
+                shutil.copy(project / name, source)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (wheel,) = (source / "dist").iterdir()
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"pip_flower/app/server_app.py", "pip_flower/app/conf/base.yaml", "pip_flower/cli.py"} <= names
 
 
 @pytest.mark.parametrize("hosts", [("no host",), ("-x",), ("",)])
