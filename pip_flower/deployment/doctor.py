@@ -1,7 +1,6 @@
 """What is wrong with an installation or a node, and what to do about it."""
 
 import os
-import re
 import shutil
 import socket
 import ssl
@@ -21,6 +20,7 @@ from packaging.requirements import Requirement
 from pip_flower.client_state import state_directory
 from pip_flower.config import Config
 from pip_flower.deployment.certificates import days_left
+from pip_flower.deployment.texts import dialled
 from pip_flower.resident.place import UnsafePlaceError, socket_directory
 from pip_flower.runtime import cache_directory, pick_device
 from pip_flower.schema import ConfigError
@@ -29,7 +29,6 @@ from pip_flower.workbench import shared_workbench
 _GIGABYTE = 1 << 30
 _LITTLE_SPACE = 2 * _GIGABYTE
 _SOON = 30
-_DIALS = re.compile(r"--superlink (\S+):(\d+)")
 
 
 @dataclass(frozen=True)
@@ -155,10 +154,9 @@ def _bundle(bundle: Path) -> Iterator[Finding]:
         )
         remedy = "" if state == "ok" else "Run `pip-flower deploy init` again and copy the server's bundle"
         yield Finding(certificate.name, state, f"valid for {left} days", remedy)
-    dialled = _DIALS.search(script.read_text(encoding="utf-8"))
-    if dialled:
+    if superlink := dialled(script.read_text(encoding="utf-8")):
         authority = bundle / "ca.crt"
-        yield reach(dialled[1].strip("[]"), int(dialled[2]), authority if authority.is_file() else None)
+        yield reach(*superlink, authority if authority.is_file() else None)
 
 
 def reach(host: str, port: int, authority: Path | None) -> Finding:

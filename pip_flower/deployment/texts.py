@@ -1,10 +1,15 @@
 """The text files of a deployment's bundles. Whatever starts a host's part (a person, systemd, compose) runs
 the `start.sh` of its bundle."""
 
+import os
+import re
+
 from pip_flower.deployment.plan import CONNECTION, SERVER, Plan
 
 # Where a host keeps its bundle, unless it is started from elsewhere.
 PLACE = "/etc/pip-flower"
+# The variable that has a node dial another address than the one in its bundle.
+_ELSEWHERE = "PIP_FLOWER_SUPERLINK"
 
 _PREPARED = """\
 #!/bin/sh
@@ -38,7 +43,7 @@ export PIP_FLOWER_STATE="${{PIP_FLOWER_STATE:-$state/clients}}"
 export PIP_FLOWER_CACHE="${{PIP_FLOWER_CACHE:-$state/cache}}"
 cd "$state/cwd"
 exec python -P -m pip_flower.deployment.node {security} \\
-    --superlink "${{PIP_FLOWER_SUPERLINK:-{fleet_address}}}" --host 127.0.0.1 --port {port} \\
+    --superlink "${{{elsewhere}:-{fleet_address}}}" --host 127.0.0.1 --port {port} \\
     --node-config "$(grep -v '^#' "$here/node.conf" | tr '\\n' ' ')"
 """
 
@@ -93,7 +98,7 @@ _COMPOSE_SERVICE = """\
     environment:
       PIP_FLOWER_BIN: /usr/local/bin
       PIP_FLOWER_HOME: /var/lib/pip-flower
-      PIP_FLOWER_SUPERLINK: {server}:{fleet_port}
+      {elsewhere}: {server}:{fleet_port}
     volumes: ["./{name}:/etc/pip-flower:ro", "{name}:/var/lib/pip-flower"]
 """
 
@@ -126,9 +131,19 @@ def start_node(plan: Plan, node: int) -> str:
     return (_PREPARED + _NODE).format(
         title=f"Node {node}: a SuperNode whose rounds do not wait for slow polling.",
         security=_NODE_SECURITY if plan.tls else "--insecure",
+        elsewhere=_ELSEWHERE,
         fleet_address=plan.fleet_address,
         port=plan.node_port + node,
     )
+
+
+def dialled(script: str) -> tuple[str, int] | None:
+    """The host and port of the SuperLink that a start.sh makes its program dial; none for the server's."""
+    written = re.search(rf"\$\{{{_ELSEWHERE}:-([^}}]+)\}}", script)
+    if not written:
+        return None
+    host, _, port = (os.environ.get(_ELSEWHERE) or written[1]).rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def node_config(plan: Plan, node: int) -> str:
@@ -158,7 +173,6 @@ def node_unit(node: int) -> str:
 def compose(plan: Plan) -> str:
     """The same hosts as containers of one machine, for a trial or as a pattern: `docker compose up`."""
     names = [SERVER, *(f"node-{node}" for node in range(plan.nodes))]
-    services = [
-        _COMPOSE_SERVICE.format(name=name, server=SERVER, fleet_port=plan.fleet_port) for name in names
-    ]
+    dialling = {"elsewhere": _ELSEWHERE, "server": SERVER, "fleet_port": plan.fleet_port}
+    services = [_COMPOSE_SERVICE.format(name=name, **dialling) for name in names]
     return "services:\n" + "".join(services) + "volumes:\n" + "".join(f"  {name}: {{}}\n" for name in names)

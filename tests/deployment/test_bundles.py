@@ -13,6 +13,7 @@ from pip_flower.cli import main
 from pip_flower.deployment.bundles import write_bundles
 from pip_flower.deployment.certificates import days_left
 from pip_flower.deployment.plan import Plan
+from pip_flower.deployment.texts import dialled, start_node, start_superlink
 from pip_flower.schema import ConfigError
 
 
@@ -92,6 +93,14 @@ def test_scripts_are_valid_shell_and_pass_on_the_settings_of_the_node(
     assert said[said.index("--superlink") + 1] == "127.0.0.1:9092"
     assert said[said.index("--node-config") + 1].split() == ["partition-id=1", "num-partitions=2"]
     assert said[said.index("--auth-supernode-private-key") + 1] == str(tmp_path / "node-1" / "node.key")
+
+
+def test_a_script_can_be_asked_whom_it_dials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("10.0.0.5", "server.example", "fd00::5"):
+        assert dialled(start_node(Plan(1, (host,)), 0)) == (host, 9092)
+    assert dialled(start_superlink(Plan(1, ("server.example",)))) is None
+    monkeypatch.setenv("PIP_FLOWER_SUPERLINK", "[fd00::7]:9099")
+    assert dialled(start_node(Plan(1, ("server.example",)), 0)) == ("fd00::7", 9099)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
