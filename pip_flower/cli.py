@@ -11,9 +11,9 @@ import yaml
 from rich.console import Console
 
 from pip_flower.commands import data, deploy, doctor
-from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.commands.choices import choosing_parser, listed, seed_of, selection_of
 from pip_flower.commands.running import run_one, show_tables
-from pip_flower.config_files import load_config
+from pip_flower.config_files import about, available, load_config
 from pip_flower.deployment.connection import deployment_runner
 from pip_flower.files import write_json
 from pip_flower.launcher import LaunchError, flower_runner
@@ -63,18 +63,18 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 def _suite(options: argparse.Namespace, console: Console) -> int:
     base = selection_of(options)
-    seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else [base.seed]
-    selections = [
-        dataclasses.replace(base, method=method, seed=seed)
-        for method in options.methods.split(",")
-        for seed in seeds
-    ]
+    methods = listed(options.methods)
+    if not methods:
+        known = ", ".join(available("method"))
+        raise ConfigError("--methods", f"{options.methods!r} names none", f"Choose from: {known}")
+    seeds = [seed_of(text) for text in listed(options.seeds)] or [base.seed]
+    selections = [dataclasses.replace(base, method=method, seed=seed) for method in methods for seed in seeds]
     for selection in selections:
         load_config(selection, options_type)
     with flower_runner() as runner:
         results = [run_one(runner, selection, _out_dir(options), console) for selection in selections]
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    output = _out_dir(options) / f"{base.experiment}-suite-{stamp}"
+    output = _out_dir(options) / f"suite-{base.experiment}-{stamp}"
     _report_on(results, output, console)
     return 0
 
@@ -92,8 +92,13 @@ def _config_show(options: argparse.Namespace, console: Console) -> int:
 
 
 def _methods(options: argparse.Namespace, console: Console) -> int:
-    for entry in entries().values():
-        console.out(entry.name if options.names else f"{entry.name:20} {entry.title}")
+    titles = {entry.name: entry.title for entry in entries().values()}
+    if options.names:
+        console.out("\n".join(titles))
+        return 0
+    others = [label for label in available("method") if label not in titles]
+    for label in (*titles, *others):
+        console.out(f"{label:20} {titles.get(label) or about('method', label)}", highlight=False)
     return 0
 
 
@@ -167,8 +172,8 @@ def _parser() -> argparse.ArgumentParser:
     show = shown.add_parser("show", parents=[chosen, one], help="check, resolve and print it")
     show.set_defaults(command=_config_show)
 
-    methods = commands.add_parser("methods", help="list the registered methods")
-    methods.add_argument("--names", action="store_true", help="names only")
+    methods = commands.add_parser("methods", help="list what --method can be")
+    methods.add_argument("--names", action="store_true", help="only the names of registered methods")
     methods.set_defaults(command=_methods)
 
     data.add_parser(commands)

@@ -1,12 +1,15 @@
 """What no single key of a configuration can tell: values that do not go together."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pip_flower.config import Config
+from pip_flower.data.sources.registry import source_names
 from pip_flower.schema import ConfigError, origin_of
 
-PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir")
+PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir", "runtime.cache_dir")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 Fail = Callable[[str, str, str], None]
 
 
@@ -24,6 +27,7 @@ def check_config(config: Config, origins: Mapping[str, str]) -> None:
     if config.partition.scheme == "local":
         _check_local(config, fail)
     _check_views(config, fail)
+    _check_names(config, fail)
     _check_paths(config, fail)
 
 
@@ -64,6 +68,14 @@ def _check_views(config: Config, fail: Fail) -> None:
         low, high = getattr(config.dataset, key)
         if low > high:
             fail(f"dataset.{key}", f"{low} is above {high}", "Give [low, high]")
+
+
+def _check_names(config: Config, fail: Fail) -> None:
+    source, device = config.dataset.source, config.runtime.device
+    if source not in source_names():
+        fail("dataset.source", f"{source!r} is not known", f"Choose from: {', '.join(source_names())}")
+    if not _DEVICE.fullmatch(device):
+        fail("runtime.device", f"{device!r} is not a device", "Give auto, cpu, cuda or cuda:N")
 
 
 def _check_paths(config: Config, fail: Fail) -> None:
@@ -118,6 +130,12 @@ def _check_classes(config: Config, fail: Fail) -> None:
         )
     if len(set(dataset.class_names)) != len(dataset.class_names):
         fail("dataset.class_names", "has a name twice", "Give every name once")
+    if dataset.class_names and not dataset.keep.classes and len(dataset.class_names) != dataset.classes:
+        fail(
+            "dataset.class_names",
+            f"{len(dataset.class_names)} names are not those of dataset.classes = {dataset.classes}",
+            "Name every class once, or set dataset.classes to their number",
+        )
 
 
 def _check_population(config: Config, fail: Fail) -> None:

@@ -129,11 +129,21 @@ def available(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_directory() / group).glob("*.yaml"))
 
 
+def about(group: str, name: str) -> str:
+    """The first comment of a file of a group of conf/."""
+    text = (conf_directory() / group / f"{name}.yaml").read_text(encoding="utf-8")
+    return text.partition("\n")[0].lstrip("# ")
+
+
 def _method(values: Any, method_options: Callable[[str], type], origins: dict[str, str]) -> Any:
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
         raise ConfigError("method.name", "is missing", "Select a method", origins.get("method", ""))
     options = {key: value for key, value in values.items() if key != "name"}
-    built: object = build(method_options(values["name"]), options, "method", origins)
+    try:
+        known = method_options(values["name"])
+    except ConfigError as error:
+        raise error.traced(origins) from None
+    built: object = build(known, options, "method", origins)
     return {"name": values["name"], "options": built}
 
 

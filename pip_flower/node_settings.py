@@ -32,7 +32,7 @@ def partition_of(node_config: Mapping[str, Any]) -> int:
         raise ConfigError(
             PARTITION,
             "this node does not know which client it is",
-            'Start it with --node-config "partition-id=0 num-partitions=10"',
+            'Start it with --node-config "partition-id=0"',
         )
     return int(node_config[PARTITION])
 
@@ -44,6 +44,12 @@ def config_on_node(run_config: Mapping[str, Any], node_config: Mapping[str, Any]
     return once_per_process(
         ("config", selection, own), lambda: _with_own(load_config(selection, options_type), dict(own))
     )
+
+
+def with_node_settings(config: Config, node_config: Mapping[str, Any]) -> Config:
+    """`config` as a node with these settings has it."""
+    check_node_config(node_config)
+    return _with_own(config, {key: str(v) for key, v in node_config.items() if key in (*_PLACES, _DEVICE)})
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:

@@ -22,9 +22,13 @@ class ConfigError(ValueError):
     """A configuration value that cannot be used: names the key, the value, its source and a remedy."""
 
     def __init__(self, key: str, problem: str, remedy: str, origin: str = "") -> None:
-        self.key = key
+        self.key, self.problem, self.remedy = key, problem, remedy
         where = f" (set in {origin})" if origin else ""
         super().__init__(f"{key}{where}: {problem}. {remedy}")
+
+    def traced(self, origins: "Origins") -> "ConfigError":
+        """The same, telling which source set the key."""
+        return ConfigError(self.key, self.problem, self.remedy, origin_of(self.key, origins))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +81,11 @@ def _dataclass(cls: Any, values: Any, path: str, origins: Origins) -> Any:
             built[name] = _value(hints[name], values[name], key, origins)
         elif field.default is dataclasses.MISSING:
             _fail(key, "is missing", "Every key needs a value; conf/base.yaml lists them", origins)
-    return cls(**built)
+    try:
+        return cls(**built)
+    except ConfigError as error:
+        # From __post_init__: values that do not go together.
+        raise error.traced(origins) from None
 
 
 def _value(hint: Any, value: Any, key: str, origins: Origins) -> Any:

@@ -27,7 +27,50 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     names = capsys.readouterr().out.split()
     assert {"pip-dualprompt", "pip-l2p", "fed-dualprompt", "fed-l2p"} <= set(names)
     assert main(["methods"]) == 0
-    assert "PIP-DualPrompt" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "PIP-DualPrompt" in said
+    assert "ablation-a           Ablation A of the paper: prompts." in said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["suite", "--methods", " , "], "--methods: ' , ' names none. Choose from: ablation-a, "),
+        (["suite", "--methods", "ncm", "--seeds", "1,b"], "--seed: 'b' is not a whole number from 0 on"),
+        (["config", "show", "--seed", "-7"], "--seed: '-7' is not a whole number from 0 on"),
+        (["deploy", "register", "nowhere"], "SERVER_BUNDLE: "),
+        (["deploy", "init", "x", "--nodes", "1", "--server-host", ","], "--server-host: '' is no name"),
+        (["deploy", "init", "x", "--nodes", "1", "--server-host", "h", "--fleet-port", "0"], "0 is no port"),
+        (["data", "info", "cifar100"], "dataset.data_dir: is not set. Give cifar-100-python.tar.gz"),
+    ],
+)
+def test_bad_input_is_named(
+    command: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("runtime.device=gpu", "'gpu' is not a device. Give auto, cpu, cuda or cuda:N"),
+        ("dataset.source=cifar10", "'cifar10' is not known. Choose from: cifar100, "),
+        ("dataset.class_names=[a,b,c]", "3 names are not those of dataset.classes = 10"),
+        ("method.prompt.top_k=50", "50 prompts cannot be chosen from a pool of 10"),
+        ("method.name=pip-duelprompt", "'pip-duelprompt' is not known. Choose from: "),
+    ],
+)
+def test_values_that_cannot_be_used_are_found_before_anything_starts(
+    overrides: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "show", "--method", "pip-l2p", "--overrides", overrides]) == 2
+    assert f"{overrides.partition('=')[0]} (set in overrides): {said}" in capsys.readouterr().err
 
 
 def test_a_report_needs_finished_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pip_flower.config_files import Selection, absolute_paths, available, parse_overrides
+from pip_flower.schema import ConfigError
 
 
 def choosing_parser() -> argparse.ArgumentParser:
@@ -15,7 +16,7 @@ def choosing_parser() -> argparse.ArgumentParser:
     chosen.add_argument("--dataset", default="", help="replace the experiment's data set")
     chosen.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
     chosen.add_argument("--data-dir", default="", help="where the data is")
-    chosen.add_argument("--seed", type=int, default=-1, help="replace the experiment's seed")
+    chosen.add_argument("--seed", default="", help="replace the experiment's seed")
     return chosen
 
 
@@ -28,5 +29,17 @@ def selection_of(options: argparse.Namespace) -> Selection:
         options.dataset,
         absolute_paths(options.overrides, Path.cwd()),
         str(Path(options.data_dir).expanduser().resolve()) if options.data_dir else "",
-        options.seed,
+        seed_of(options.seed) if options.seed else -1,
     )
+
+
+def listed(text: str) -> list[str]:
+    """The items of "a, b"."""
+    return [item for item in map(str.strip, text.split(",")) if item]
+
+
+def seed_of(text: str) -> int:
+    """A seed as it was typed."""
+    if not text.strip().isdecimal():
+        raise ConfigError("--seed", f"{text!r} is not a whole number from 0 on", "Give one such as 2021")
+    return int(text)

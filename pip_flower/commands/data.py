@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
     )
     named.add_argument("--data-dir", default="", help="its file, archive or directory")
     named.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
-    named.set_defaults(experiment="digits", dataset="", seed=-1)
+    named.set_defaults(experiment="digits", dataset="", seed="")
 
     prepare = actions.add_parser("prepare", parents=[named], help="download where possible, and decode")
     prepare.set_defaults(command=_prepare)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.commands.choices import choosing_parser, listed, selection_of
 from pip_flower.commands.running import run_one, show_tables
 from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import register_all
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 def _init(options: argparse.Namespace, console: Console) -> int:
     directory = Path(options.directory).expanduser().resolve()
-    plan = Plan(options.nodes, tuple(options.server_host.split(",")), fleet_port=options.fleet_port)
+    plan = Plan(options.nodes, tuple(listed(options.server_host)) or ("",), fleet_port=options.fleet_port)
     write_bundles(directory, plan)
     names = [SERVER, *(node_name(node) for node in range(plan.nodes))]
     console.out(f"Copy each directory to its host, and nowhere else ({directory}):", highlight=False)

@@ -10,8 +10,10 @@ from rich.console import Console
 from pip_flower.commands.choices import choosing_parser, selection_of
 from pip_flower.config import Config
 from pip_flower.config_files import load_config
+from pip_flower.deployment.bundles import NODE_CONFIG, bundle_settings
 from pip_flower.deployment.doctor import Finding, examine
 from pip_flower.methods.registry import options_type
+from pip_flower.node_settings import with_node_settings
 
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
@@ -29,15 +31,18 @@ def add_parser(commands: Any) -> None:
 def _doctor(options: argparse.Namespace, console: Console) -> int:
     bundle = Path(options.bundle).expanduser().resolve() if options.bundle else None
     wrong = 0
-    for finding in examine(_config(options), bundle):
+    for finding in examine(_config(options, bundle), bundle):
         _show(finding, console)
         wrong += finding.state == "wrong"
     console.print("nothing is wrong" if not wrong else f"{wrong} to fix", highlight=False)
     return 1 if wrong else 0
 
 
-def _config(options: argparse.Namespace) -> Config:
-    return load_config(replace(selection_of(options), method=options.method), options_type)
+def _config(options: argparse.Namespace, bundle: Path | None) -> Config:
+    config = load_config(replace(selection_of(options), method=options.method), options_type)
+    if bundle is None or not (bundle / NODE_CONFIG).is_file():
+        return config
+    return with_node_settings(config, bundle_settings(bundle))
 
 
 def _show(finding: Finding, console: Console) -> None:

@@ -74,7 +74,7 @@ def _fingerprint(source: Source, config: DatasetConfig) -> str:
     try:
         if not config.data_dir or not path.exists():
             got = f"; `pip-flower data prepare {source.name}` gets it" if source.archive else ""
-            raise MissingDataError(f"there is no {config.data_dir!r}", source.wanted + got)
+            raise MissingDataError.at(config.data_dir, source.wanted + got)
         files = sorted(walk(path)) if path.is_dir() else [(path.name, path.stat())]
     except PermissionError as error:
         raise ConfigError(

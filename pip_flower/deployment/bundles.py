@@ -1,12 +1,18 @@
 """Writes a directory for each host of a deployment: all that host needs, and no other host's secrets."""
 
+import os
 import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from pip_flower.deployment import texts
 from pip_flower.deployment.certificates import authority, node_key, server_certificate
 from pip_flower.deployment.plan import SERVER, Plan
 from pip_flower.files import write_bytes, write_text
+from pip_flower.schema import ConfigError
+
+NODE_CONFIG = "node.conf"
 
 
 def node_name(node: int) -> str:
@@ -28,11 +34,21 @@ def write_bundles(directory: Path, plan: Plan) -> None:
     write_text(server / "pip-flower.service", texts.superlink_unit(plan))
     for node, bundle in enumerate(nodes):
         _write_script(bundle / "start.sh", texts.start_node(plan, node))
-        if not (bundle / "node.conf").exists():
-            write_text(bundle / "node.conf", texts.node_config(plan, node))
+        if not (bundle / NODE_CONFIG).exists():
+            write_text(bundle / NODE_CONFIG, texts.node_config(node))
         write_text(bundle / "pip-flower.service", texts.node_unit(node))
     write_text(directory / "compose.yaml", texts.compose(plan))
     write_text(directory / "Dockerfile", texts.DOCKERFILE)
+
+
+def bundle_settings(bundle: Path) -> dict[str, Any]:
+    """What the node of a bundle is told about itself, and where start.sh has it keep things."""
+    try:
+        given = tomllib.loads((bundle / NODE_CONFIG).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(bundle / NODE_CONFIG), str(error), 'Write key=1 or key="text" lines') from None
+    home = Path(os.environ.get("PIP_FLOWER_HOME") or bundle / "state")
+    return {"state-dir": str(home / "clients"), "cache-dir": str(home / "cache"), **given}
 
 
 def _write_keys(directory: Path, server: Path, nodes: list[Path], plan: Plan) -> None:

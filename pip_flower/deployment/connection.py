@@ -27,7 +27,7 @@ class DeploymentRunner(FlowerRunner):
         config = bundle / "config.toml"
         if not config.is_file():
             raise ConfigError(
-                "--deployment", f"{bundle} has no config.toml", "Give the server's bundle of `deploy init`"
+                "SERVER_BUNDLE", f"{bundle} has no config.toml", "Give the server's bundle of `deploy init`"
             )
         # The certificate is beside it, wherever that is.
         text = config.read_text(encoding="utf-8").replace(PLACE, str(bundle.resolve()))

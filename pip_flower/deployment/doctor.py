@@ -44,8 +44,11 @@ class Finding:
 def examine(config: Config, bundle: Path | None) -> Iterator[Finding]:
     """Look at everything that a run with `config` needs here; a bundle adds what its host needs."""
     yield from _versions()
-    for check in (_device, _backbone, _data):
-        yield _guarded(check, config)
+    device = _guarded(_device, config)
+    yield device
+    if device.state == "ok":
+        for check in (_backbone, _data):
+            yield _guarded(check, config)
     yield from _space(config)
     yield _clock()
     yield _worker()

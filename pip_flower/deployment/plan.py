@@ -31,6 +31,9 @@ class Plan:
     def __post_init__(self) -> None:
         if self.nodes < 1:
             raise ConfigError("--nodes", f"{self.nodes} is too few", "Give at least 1")
+        for port in (self.fleet_port, self.control_port, self.node_port):
+            if not 0 < port < 1 << 16:
+                raise ConfigError("--fleet-port", f"{port} is no port", "Give 1 to 65535")
         for host in self.hosts:
             if not _is_address(host) and not _HOST.fullmatch(host):
                 raise ConfigError("--server-host", f"{host!r} is no name or address", "Give what nodes dial")

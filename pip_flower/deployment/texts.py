@@ -56,7 +56,6 @@ _NODE_SECURITY = '--root-certificates "$here/ca.crt" \\\n    --auth-supernode-pr
 _NODE_CONFIG = """\
 # What this node is. Remove the # of a line below and give an absolute path where it differs from the run's.
 partition-id={node}
-num-partitions={nodes}
 # data-dir="/data/images"
 # weights="/data/backbone.safetensors"
 # device="cuda"
@@ -146,9 +145,9 @@ def dialled(script: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def node_config(plan: Plan, node: int) -> str:
+def node_config(node: int) -> str:
     """A node's node.conf."""
-    return _NODE_CONFIG.format(node=node, nodes=plan.nodes)
+    return _NODE_CONFIG.format(node=node)
 
 
 def flower_config(plan: Plan) -> str:

@@ -35,7 +35,10 @@ class RunResult:
         directory = RunDirectory(path)
         for needed in (directory.config, directory.metrics, directory.matrix):
             if not needed.is_file():
-                raise FileNotFoundError(f"{path} is not a finished run: it has no {needed.name}")
+                raise FileNotFoundError(
+                    f"{path} is not a finished run: it has no {needed.name}. Give the directories of runs; "
+                    "one that was interrupted goes on with `pip-flower run --resume`"
+                )
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
         rounds = [line for line in lines if line["kind"] == "round"]

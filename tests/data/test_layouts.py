@@ -70,7 +70,11 @@ def test_cifar_pickles_of_python_2_in_archive_beside_it_and_unpacked(tmp_path: P
     (tmp_path / "download").mkdir()
     archive = write_tar(tmp_path / "download" / "cifar-100-python.tar.gz", files)
     unpacked = write_files(tmp_path / "unpacked", files)
-    for path in (archive, archive.parent, unpacked, unpacked / "cifar-100-python"):
+    beside = tmp_path / "several"
+    beside.mkdir()
+    write_tar(beside / archive.name, files)
+    write_tar(beside / "imagenet-r.tar.gz", {"n01443537/a.jpg": b""})
+    for path in (archive, archive.parent, beside, unpacked, unpacked / "cifar-100-python"):
         data = read("cifar100", path)
         assert_whole(data, list(WNIDS[:3]), [0, 1, 2], TRAIN, TEST)
         assert np.array_equal(data.train.images[0], pixels(0, 0, 32))

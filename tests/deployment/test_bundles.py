@@ -91,7 +91,7 @@ def test_scripts_are_valid_shell_and_pass_on_the_settings_of_the_node(
     said = started(tmp_path / "node-1", short_path)
     assert said[:3] == ["-P", "-m", "pip_flower.deployment.node"]
     assert said[said.index("--superlink") + 1] == "127.0.0.1:9092"
-    assert said[said.index("--node-config") + 1].split() == ["partition-id=1", "num-partitions=2"]
+    assert said[said.index("--node-config") + 1].split() == ["partition-id=1"]
     assert said[said.index("--auth-supernode-private-key") + 1] == str(tmp_path / "node-1" / "node.key")
 
 

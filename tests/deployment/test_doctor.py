@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from pip_flower.cli import main
 from pip_flower.deployment.bundles import write_bundles
@@ -61,6 +62,29 @@ def test_what_is_wrong_comes_with_a_remedy(lab: Path, capsys: pytest.CaptureFixt
     assert missing in said
     assert "Is the SuperLink running, its port open, the name right?" in said
     assert "3 to fix" in said
+
+
+def test_a_node_is_looked_at_with_its_own_settings(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = lab / "node-0" / "node.conf"
+    settings.write_text('partition-id=0\ndata-dir="/nowhere/images.npz"\n')
+    command = ["doctor", "--bundle", str(lab / "node-0"), "--dataset", "npz"]
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    assert "/nowhere/images.npz" in said
+    assert str(lab / "node-0" / "state" / "clients") in said.replace("\n", "")
+    settings.write_text("partition-id=0\nplace=1\n")
+    assert main(command) == 2
+    assert "node-config place: is not known" in capsys.readouterr().err
+    settings.write_text("data-dir=/nowhere\n")
+    assert main(command) == 2
+    assert 'Write key=1 or key="text" lines' in capsys.readouterr().err
+
+
+def test_one_fault_is_found_once(capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert main(["doctor", "--overrides", "runtime.device=cuda"]) == 1
+    assert "1 to fix" in capsys.readouterr().out
 
 
 def test_the_superlink_is_dialled_as_a_node_would(

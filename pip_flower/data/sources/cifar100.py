@@ -11,13 +11,14 @@ from pip_flower.data.sources.pickles import unpickled
 from pip_flower.data.sources.trees import Tree, open_tree
 from pip_flower.schema import ConfigError
 
+_ARCHIVE = "cifar-100-python.tar.gz"
 _WANTED = "cifar-100-python.tar.gz, or the directory that it unpacks to (cifar-100-python/train, test, meta)"
 _FILES = ("train", "test", "meta")
 
 
 def list_cifar100(config: DatasetConfig) -> Listing:
     """100 classes of 32 x 32 pixels with their fine labels; 500 training and 100 test images each."""
-    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of(*_FILES) is not None)
+    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of(*_FILES) is not None, _ARCHIVE)
     root = tree.folder_of(*_FILES) or ""
     names = unpickled(tree, f"{root}meta", "fine_label_names")["fine_label_names"]
     train, test = (_part(tree, root + part, len(names), config.stored_size) for part in ("train", "test"))
@@ -50,7 +51,7 @@ CIFAR100 = Source(
     list_cifar100,
     Archive(
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        "cifar-100-python.tar.gz",
+        _ARCHIVE,
         "eb9058c3a382ffc7106e4002c42a8d85",
     ),
 )

@@ -8,6 +8,7 @@ from pip_flower.data.sources.folder import Files, by_class, class_folders, split
 from pip_flower.data.sources.listing import Listing
 from pip_flower.data.sources.trees import Tree, open_tree
 
+_ARCHIVE = "imagenet-r.tar"
 _WANTED = "imagenet-r.tar, or the directory that it unpacks to (imagenet-r/n01443537/..., README.txt)"
 _WNID = re.compile(r"n\d{8}")
 
@@ -15,7 +16,9 @@ _WNID = re.compile(r"n\d{8}")
 def list_imagenet_r(config: DatasetConfig) -> Listing:
     """Class folders named by WordNet id, split by dataset.test_fraction (or into train/ and test/, as some
     continual-learning code leaves them); README.txt names the classes."""
-    tree = open_tree(config, _WANTED, lambda tree: any(_WNID.fullmatch(c) for _, c in class_folders(tree)))
+    tree = open_tree(
+        config, _WANTED, lambda tree: any(_WNID.fullmatch(c) for _, c in class_folders(tree)), _ARCHIVE
+    )
     train, test = split_of(tree, config.test_fraction)
     return by_class(tree, config, _wnids(train), _wnids(test), _class_names(tree))
 
@@ -38,7 +41,7 @@ IMAGENET_R = Source(
     list_imagenet_r,
     Archive(
         "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
-        "imagenet-r.tar",
+        _ARCHIVE,
         "a61312130a589d0ca1a8fca1f2bd3337",
     ),
 )

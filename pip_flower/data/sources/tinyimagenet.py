@@ -10,13 +10,14 @@ from pip_flower.data.sources.pictures import is_picture, picture_part
 from pip_flower.data.sources.trees import Tree, open_tree
 from pip_flower.schema import ConfigError
 
+_ARCHIVE = "tiny-imagenet-200.zip"
 _WANTED = "tiny-imagenet-200.zip, or the directory that it unpacks to (wnids.txt, words.txt, train/, val/)"
 
 
 def list_tinyimagenet(config: DatasetConfig) -> Listing:
     """wnids.txt gives the order of classes, train/<wnid>/images the training images, val the test images
     (its own test images have no labels); classes without a training folder are left out."""
-    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of("wnids.txt") is not None)
+    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of("wnids.txt") is not None, _ARCHIVE)
     root = tree.folder_of("wnids.txt") or ""
     trained = _by_class(tree, f"{root}train/")
     tested = _validation_images(tree, root)
@@ -71,7 +72,7 @@ TINYIMAGENET = Source(
     list_tinyimagenet,
     Archive(
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        "tiny-imagenet-200.zip",
+        _ARCHIVE,
         "90528d7ca1a48142e341f4ef8d21d0de",
     ),
 )

@@ -23,6 +23,11 @@ class MissingDataError(ConfigError):
     def __init__(self, problem: str, wanted: str) -> None:
         super().__init__("dataset.data_dir", problem, f"Give {wanted}")
 
+    @classmethod
+    def at(cls, data_dir: str, wanted: str) -> "MissingDataError":
+        """Nothing is there at all."""
+        return cls(f"there is no {data_dir!r}" if data_dir else "is not set", wanted)
+
 
 class Tree(ABC):
     """Named files; names use forward slashes and are sorted."""
@@ -107,17 +112,21 @@ class TarArchive(Tree):
             return file.read()
 
 
-def open_tree(config: DatasetConfig, wanted: str, recognised: Callable[[Tree], bool]) -> Tree:
-    """The files of `dataset.data_dir`: an archive, a directory, or a directory that holds one archive."""
+def open_tree(
+    config: DatasetConfig, wanted: str, recognised: Callable[[Tree], bool], archive: str = ""
+) -> Tree:
+    """The files of `dataset.data_dir`: an archive, a directory, or a directory that holds one archive or,
+    among others, the one of the name that its authors gave it (`archive`)."""
     path = Path(config.data_dir).expanduser()
     if not config.data_dir or not path.exists():
-        raise MissingDataError(f"there is no {config.data_dir!r}", wanted)
+        raise MissingDataError.at(config.data_dir, wanted)
     tree = _tree(path)
     archives = [n for n in tree.names if n.endswith(ARCHIVES) and "/" not in n] if path.is_dir() else []
-    if not recognised(tree) and len(archives) == 1:
-        tree = _tree(path / archives[0])
+    if not recognised(tree) and (len(archives) == 1 or archive in archives):
+        tree = _tree(path / (archive if archive in archives else archives[0]))
     if not recognised(tree):
-        raise MissingDataError(f"{str(path)!r} holds no such data set", wanted)
+        several = f", but several archives ({', '.join(archives)})" if len(archives) > 1 else ""
+        raise MissingDataError(f"{str(path)!r} holds no such data set{several}", wanted)
     return tree
 
 

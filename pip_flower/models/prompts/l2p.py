@@ -24,6 +24,14 @@ class L2POptions:
     selection: Literal["sample", "batch"]
     matching: Annotated[float, Bounds(0)]
 
+    def __post_init__(self) -> None:
+        if self.top_k > self.pool:
+            raise ConfigError(
+                "method.prompt.top_k",
+                f"{self.top_k} prompts cannot be chosen from a pool of {self.pool}",
+                f"Give at most method.prompt.pool = {self.pool}",
+            )
+
 
 class L2P(PromptStructure):
     """`pool.prompt` [pool, length, D] and `pool.key` [pool, D]."""
@@ -31,12 +39,6 @@ class L2P(PromptStructure):
     def __init__(self, options: L2POptions, backbone: Backbone, fidelity: Paper) -> None:
         super().__init__(backbone, fidelity, options.matching, options.selection)
         self.options = options
-        if options.top_k > options.pool:
-            raise ConfigError(
-                "method.prompt.top_k",
-                f"{options.top_k} prompts cannot be chosen from a pool of {options.pool}",
-                f"Give at most method.prompt.pool = {options.pool}",
-            )
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:  # noqa: ARG002
         """The pool, before the first task; later tasks add nothing."""
