@@ -1,7 +1,7 @@
 """Methods without gradients: clients report sums over frozen features, the server solves.
 
-Sums do not care how samples are spread over clients, so the classifier is that of the pooled data of all clients
-that were drawn in the task.
+Sums do not care how samples are spread over clients, so the classifier is that of the pooled data of all
+clients that were drawn in the task.
 """
 
 from abc import abstractmethod
