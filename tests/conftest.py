@@ -27,6 +27,12 @@ SMALL = (
 )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: end-to-end tests wait for half of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory whose sockets' names are short enough for the system, which pytest's own are not."""
