@@ -67,7 +67,7 @@ def _suite(options: argparse.Namespace, console: Console) -> int:
     if not methods:
         known = ", ".join(available("method"))
         raise ConfigError("--methods", f"{options.methods!r} names none", f"Choose from: {known}")
-    seeds = [seed_of(text) for text in listed(options.seeds)] or [base.seed]
+    seeds = [seed_of(text, "--seeds") for text in listed(options.seeds)] or [base.seed]
     selections = [dataclasses.replace(base, method=method, seed=seed) for method in methods for seed in seeds]
     for selection in selections:
         load_config(selection, options_type)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pip_flower.config import Config
-from pip_flower.data.sources.registry import source_names
+from pip_flower.data.sources.registry import source_named
 from pip_flower.schema import ConfigError, origin_of
 
 PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir", "runtime.cache_dir")
@@ -71,9 +71,11 @@ def _check_views(config: Config, fail: Fail) -> None:
 
 
 def _check_names(config: Config, fail: Fail) -> None:
-    source, device = config.dataset.source, config.runtime.device
-    if source not in source_names():
-        fail("dataset.source", f"{source!r} is not known", f"Choose from: {', '.join(source_names())}")
+    try:
+        source_named(config.dataset.source)
+    except ConfigError as error:
+        fail(error.key, error.problem, error.remedy)
+    device = config.runtime.device
     if not _DEVICE.fullmatch(device):
         fail("runtime.device", f"{device!r} is not a device", "Give auto, cpu, cuda or cuda:N")
 

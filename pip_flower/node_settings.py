@@ -40,16 +40,17 @@ def partition_of(node_config: Mapping[str, Any]) -> int:
 def config_on_node(run_config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Config:
     """The run's configuration, with this machine's own places in it."""
     selection = Selection.from_run_config(run_config)
-    own = tuple(sorted((key, str(node_config[key])) for key in (*_PLACES, _DEVICE) if key in node_config))
+    own = _own(node_config)
     return once_per_process(
-        ("config", selection, own), lambda: _with_own(load_config(selection, options_type), dict(own))
+        ("config", selection, tuple(own.items())),
+        lambda: _with_own(load_config(selection, options_type), own),
     )
 
 
 def with_node_settings(config: Config, node_config: Mapping[str, Any]) -> Config:
     """`config` as a node with these settings has it."""
     check_node_config(node_config)
-    return _with_own(config, {key: str(v) for key, v in node_config.items() if key in (*_PLACES, _DEVICE)})
+    return _with_own(config, _own(node_config))
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:
@@ -58,6 +59,11 @@ def check_node_config(node_config: Mapping[str, Any]) -> None:
     for key in node_config:
         if key not in known:
             raise ConfigError(f"node-config {key}", "is not known", f"Known are: {', '.join(known)}")
+
+
+def _own(node_config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that stand for keys of the configuration, in an order of their own."""
+    return {key: str(node_config[key]) for key in (*_PLACES, _DEVICE) if key in node_config}
 
 
 def _with_own(config: Config, own: Mapping[str, str]) -> Config:

@@ -36,7 +36,7 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ("command", "said"),
     [
         (["suite", "--methods", " , "], "--methods: ' , ' names none. Choose from: ablation-a, "),
-        (["suite", "--methods", "ncm", "--seeds", "1,b"], "--seed: 'b' is not a whole number from 0 on"),
+        (["suite", "--methods", "ncm", "--seeds", "1,b"], "--seeds: 'b' is not a whole number from 0 on"),
         (["config", "show", "--seed", "-7"], "--seed: '-7' is not a whole number from 0 on"),
         (["deploy", "register", "nowhere"], "SERVER_BUNDLE: "),
         (["deploy", "init", "x", "--nodes", "1", "--server-host", ","], "--server-host: '' is no name"),

@@ -38,8 +38,8 @@ def listed(text: str) -> list[str]:
     return [item for item in map(str.strip, text.split(",")) if item]
 
 
-def seed_of(text: str) -> int:
+def seed_of(text: str, option: str = "--seed") -> int:
     """A seed as it was typed."""
     if not text.strip().isdecimal():
-        raise ConfigError("--seed", f"{text!r} is not a whole number from 0 on", "Give one such as 2021")
+        raise ConfigError(option, f"{text!r} is not a whole number from 0 on", "Give one such as 2021")
     return int(text)

@@ -97,18 +97,17 @@ _COMPOSE_SERVICE = """\
     environment:
       PIP_FLOWER_BIN: /usr/local/bin
       PIP_FLOWER_HOME: /var/lib/pip-flower
-      {elsewhere}: {server}:{fleet_port}
-    volumes: ["./{name}:/etc/pip-flower:ro", "{name}:/var/lib/pip-flower"]
+{dials}    volumes: ["./{name}:/etc/pip-flower:ro", "{name}:/var/lib/pip-flower"]
 """
 
 DOCKERFILE = """\
 # docker build --tag pip-flower --file Dockerfile DIRECTORY_OF_THE_PROJECT
 FROM python:3.11-slim
-WORKDIR /tmp/pip-flower
+WORKDIR /src
 COPY pyproject.toml README.md LICENSE server_app.py client_app.py ./
 COPY conf conf
 COPY pip_flower pip_flower
-RUN pip install --no-cache-dir . && rm -rf /tmp/pip-flower/*
+RUN pip install --no-cache-dir . && rm -rf ./*
 """
 
 
@@ -172,6 +171,6 @@ def node_unit(node: int) -> str:
 def compose(plan: Plan) -> str:
     """The same hosts as containers of one machine, for a trial or as a pattern: `docker compose up`."""
     names = [SERVER, *(f"node-{node}" for node in range(plan.nodes))]
-    dialling = {"elsewhere": _ELSEWHERE, "server": SERVER, "fleet_port": plan.fleet_port}
-    services = [_COMPOSE_SERVICE.format(name=name, **dialling) for name in names]
+    dials = f"      {_ELSEWHERE}: {SERVER}:{plan.fleet_port}\n"
+    services = [_COMPOSE_SERVICE.format(name=name, dials="" if name == SERVER else dials) for name in names]
     return "services:\n" + "".join(services) + "volumes:\n" + "".join(f"  {name}: {{}}\n" for name in names)

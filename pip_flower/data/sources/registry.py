@@ -15,14 +15,9 @@ _SOURCES = {
 }
 
 
-def source_names() -> list[str]:
-    """What `dataset.source` may be."""
-    return sorted(_SOURCES)
-
-
 def source_named(name: str) -> Source:
     """The source that `dataset.source` names."""
     if name not in _SOURCES:
-        known = ", ".join(source_names())
+        known = ", ".join(sorted(_SOURCES))
         raise ConfigError("dataset.source", f"{name!r} is not known", f"Choose from: {known}")
     return _SOURCES[name]
