@@ -3,7 +3,7 @@
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from pip_flower.resident.caller import answer
+from pip_flower.client.warm.caller import answer
 
 app = ClientApp()
 

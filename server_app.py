@@ -3,7 +3,7 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from pip_flower.server import serve
+from pip_flower.server.serving import serve
 
 app = ServerApp()
 

@@ -22,15 +22,15 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file
 
-from pip_flower.alignment import AlignOptions, align_head
-from pip_flower.config_files import Selection, load_config, restore_config
-from pip_flower.methods.prompted import PromptedMethod
-from pip_flower.methods.registry import make_method, options_type
+from pip_flower.methods.pip.alignment import AlignOptions, align_head
+from pip_flower.config.files import Selection, load_config, restore_config
+from pip_flower.methods.pip.method import PromptedMethod
+from pip_flower.method.registry import make_method, options_type
 from pip_flower.models import classifier
 from pip_flower.prototypes import Prototypes
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.runtime import torch_stream
-from pip_flower.workbench import Workbench
+from pip_flower.runtime.streams import torch_stream
+from pip_flower.method.workspace import Workspace
 
 CHANGES: dict[str, tuple[float, ...]] = {
     "draws": (1, 5, 20, 50),
@@ -59,7 +59,7 @@ class Finished:
         """Features are computed anew from the saved model."""
         directory = RunDirectory(path)
         values = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
-        method = make_method(Workbench(restore_config(values, options_type)))
+        method = make_method(Workspace(restore_config(values, options_type)))
         arrays = load_file(directory.model)
         if not isinstance(method, PromptedMethod) or "prototype.mean" not in arrays:
             raise SystemExit(f"{path} is not a run of a PIP method: it has no prototypes")

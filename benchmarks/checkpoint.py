@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogState, RunState
-from pip_flower.client_state import ClientStates
-from pip_flower.config import CheckpointConfig
-from pip_flower.config_files import Selection, load_config
-from pip_flower.files import append_line
-from pip_flower.methods.registry import options_type
+from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, LogState, RunState
+from pip_flower.client.state import ClientStates
+from pip_flower.config.sections import CheckpointConfig
+from pip_flower.config.files import Selection, load_config
+from pip_flower.storage.files import append_line
+from pip_flower.method.registry import options_type
 
 Arrays = dict[str, NDArray[Any]]
 RUN = "0" * 32

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from pip_flower import prototypes
-from pip_flower.config import BackboneConfig, Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import BackboneConfig, Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper
-from pip_flower.local_training import Batch, PromptTrainer
-from pip_flower.methods.registry import options_type
+from pip_flower.methods.pip.training import Batch, PromptTrainer
+from pip_flower.method.registry import options_type
 from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone, load_backbone
 from pip_flower.models.prompts import DualPromptOptions, PromptStructure, make_structure

@@ -86,8 +86,8 @@ class User:
     """A process that works with the data set."""
 
     def __init__(self, source: str, path: str, cache: str) -> None:
-        from pip_flower.config_files import Selection, load_config
-        from pip_flower.methods.registry import options_type
+        from pip_flower.config.files import Selection, load_config
+        from pip_flower.method.registry import options_type
 
         self.config = load_config(Selection(dataset=source, data_dir=path), options_type).dataset
         self.cache = Path(cache)

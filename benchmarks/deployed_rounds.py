@@ -28,7 +28,7 @@ os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
 from pip_flower.deployment.local import LocalDeployment
 from pip_flower.deployment.plan import Plan
-from pip_flower.launcher import Simulation, flower_runner
+from pip_flower.flower.launcher import Simulation, flower_runner
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
 

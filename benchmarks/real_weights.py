@@ -21,16 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower import prototypes
-from pip_flower.config import BackboneConfig, Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import BackboneConfig, Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData, Samples
 from pip_flower.data.views import Views
 from pip_flower.fidelity import Paper
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 from pip_flower.models.backbone import Backbone, load_backbone
-from pip_flower.runtime import prepare_process
-from pip_flower.workbench import batches
+from pip_flower.runtime.devices import prepare_process
+from pip_flower.data.batches import batches
 
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 SOURCES = {".npz": "npz", ".zip": "tinyimagenet"}

@@ -14,14 +14,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.config_files import Selection, load_config
-from pip_flower.methods.registry import make_method, make_strategy, options_type
+from pip_flower.config.files import Selection, load_config
+from pip_flower.method.registry import make_method, make_strategy, options_type
 from pip_flower.prototypes import Prototypes
-from pip_flower.records import content, serialised_bytes
+from pip_flower.flower.records import content, serialised_bytes
 from pip_flower.reporting.published import PUBLISHED
-from pip_flower.strategies.answers import SAMPLES
-from pip_flower.strategies.base import TaskStrategy
-from pip_flower.workbench import shared_workbench
+from pip_flower.flower.records import SAMPLES
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.method.workspace import shared_workspace
 
 METHODS = "pip-dualprompt,pip-l2p,fed-dualprompt,fed-l2p"
 
@@ -31,7 +31,7 @@ def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
     overrides = f"backbone.name={backbone} schedule.tasks=10 schedule.rounds=100"
     overrides += f" wire.full={str(full).lower()}"
     selection = Selection(method=method, dataset="cifar100", overrides=overrides)
-    strategy = make_strategy(make_method(shared_workbench(load_config(selection, options_type))))
+    strategy = make_strategy(make_method(shared_workspace(load_config(selection, options_type))))
     bench = strategy.method.bench
     for task in range(10):
         strategy.arrays |= strategy.method.start_task(task, strategy.arrays)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pip_flower.config import AggregationConfig
+from pip_flower.config.sections import AggregationConfig
 
 Arrays = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.floating]

@@ -13,16 +13,16 @@ from rich.console import Console
 from pip_flower.commands import data, deploy, doctor
 from pip_flower.commands.choices import choosing_parser, listed, seed_of, selection_of
 from pip_flower.commands.running import run_one, show_tables
-from pip_flower.config_files import about, available, load_config
+from pip_flower.config.files import about, available, load_config
 from pip_flower.deployment.connection import deployment_runner
-from pip_flower.files import write_json
-from pip_flower.launcher import LaunchError, flower_runner
-from pip_flower.methods.registry import entries, options_type
+from pip_flower.storage.files import write_json
+from pip_flower.flower.launcher import LaunchError, flower_runner
+from pip_flower.method.registry import entries, options_type
 from pip_flower.parity import check_all, parity_table
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
-from pip_flower.resume import resumed
-from pip_flower.schema import ConfigError
+from pip_flower.server.resume import resumed
+from pip_flower.config.schema import ConfigError
 
 _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
 

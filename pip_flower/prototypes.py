@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.aggregation import clipped_rows, middle
-from pip_flower.config import AggregationConfig
+from pip_flower.config.sections import AggregationConfig
 from pip_flower.fidelity import Paper
-from pip_flower.validation import ArraySpec, RejectedError, check_counts
+from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 
 Floats = NDArray[np.floating]
 Integers = NDArray[np.int64]

@@ -26,9 +26,9 @@ os.environ["PIP_FLOWER_STATE"] = f"{_SCRATCH.name}/state"
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
-import pip_flower.torchvision_compat  # noqa: E402, F401  (before anything imports timm)
-from pip_flower.config_files import Selection, available, load_config  # noqa: E402
-from pip_flower.methods.registry import options_type  # noqa: E402
+import pip_flower.runtime.torchvision_compat  # noqa: E402, F401  (before anything imports timm)
+from pip_flower.config.files import Selection, available, load_config  # noqa: E402
+from pip_flower.method.registry import options_type  # noqa: E402
 from runs import Notes, play  # noqa: E402
 
 _SHORT = (

@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import pip_flower.torchvision_compat  # noqa: F401  (has to precede timm)
+import pip_flower.runtime.torchvision_compat  # noqa: F401  (has to precede timm)
 from glyphs import make_alphabet, render
 
 # isort: split

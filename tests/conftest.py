@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pip_flower.torchvision_compat  # noqa: F401  (before a test imports timm)
+import pip_flower.runtime.torchvision_compat  # noqa: F401  (before a test imports timm)
 
 # Ray warns about its default unless the choice is made.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -43,9 +43,9 @@ def short_path() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
-    from pip_flower.config_files import Selection, load_config
+    from pip_flower.config.files import Selection, load_config
     from pip_flower.data.loading import load_data
-    from pip_flower.methods.registry import options_type
+    from pip_flower.method.registry import options_type
 
     data = load_data(load_config(Selection(), options_type).dataset)
     arrays: dict[str, Any] = {}

@@ -14,14 +14,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pip_flower.client import FederatedClient
-from pip_flower.config_files import Selection, load_config
-from pip_flower.methods.registry import make_method, make_strategy, options_type
-from pip_flower.records import ARRAYS, METRICS, to_record
-from pip_flower.strategies.answers import SAMPLES, read_update
-from pip_flower.strategies.base import Contribution, TaskStrategy
-from pip_flower.validation import RejectedError
-from pip_flower.workbench import shared_workbench
+from pip_flower.client.numpy_client import FederatedClient
+from pip_flower.config.files import Selection, load_config
+from pip_flower.method.registry import make_method, make_strategy, options_type
+from pip_flower.flower.records import ARRAYS, METRICS, to_record
+from pip_flower.flower.records import SAMPLES
+from pip_flower.rounds.replies import read_update
+from pip_flower.method.base import Contribution
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.method.reply_checks import RejectedError
+from pip_flower.method.workspace import shared_workspace
 
 METHODS = ("pip-dualprompt", "fed-l2p", "ncm", "ranpac")
 _OVERRIDES = "training.epochs=1 federation.clients=100 federation.clients_per_round=10"
@@ -45,7 +47,7 @@ def honest_answer(method: str) -> Honest:
     """One client of the embedded federation, small enough to train in a moment."""
     overrides = f"{_OVERRIDES} {_SMALL.get(method, '')}"
     config = load_config(Selection(method=method, overrides=overrides), options_type)
-    strategy = make_strategy(make_method(shared_workbench(config)))
+    strategy = make_strategy(make_method(shared_workspace(config)))
     strategy.arrays |= strategy.method.start_task(0, strategy.arrays)
     sent = list(strategy.to_send(0).values())
     values, samples, metrics = FederatedClient(strategy.method, 0).fit(sent, {"task": 0, "round": 1})

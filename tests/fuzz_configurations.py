@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
-from pip_flower.methods.registry import options_type
-from pip_flower.schema import ConfigError
+from pip_flower.config.sections import Config
+from pip_flower.config.files import Selection, load_config
+from pip_flower.method.registry import options_type
+from pip_flower.config.schema import ConfigError
 
 _SECONDS_EACH = 5
 _BASE = load_config(Selection(), options_type).as_mapping()

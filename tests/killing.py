@@ -15,9 +15,9 @@ from flwr.app import Context, RecordDict
 
 from local_grid import LocalGrid
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.server import serve
-from pip_flower.strategies import base
-from pip_flower.strategies.watched_grid import WatchedGrid
+from pip_flower.server.serving import serve
+from pip_flower.rounds import strategy as base
+from pip_flower.rounds.watched_grid import WatchedGrid
 
 RunConfig = dict[str, Any]
 

@@ -7,12 +7,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from local_grid import LocalGrid
-from pip_flower.config_files import Selection, load_config
-from pip_flower.methods.registry import make_method, make_strategy, options_type
-from pip_flower.sealed import read_sealed
-from pip_flower.strategies.base import TaskStrategy
-from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
-from pip_flower.workbench import shared_workbench
+from pip_flower.config.files import Selection, load_config
+from pip_flower.method.registry import make_method, make_strategy, options_type
+from pip_flower.storage.checksummed import read_sealed
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.rounds.observer import EvaluationRecord, Observer, RoundRecord
+from pip_flower.method.workspace import shared_workspace
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Notes(Observer):
 
 def strategy_for(run_config: dict[str, Any]) -> TaskStrategy:
     config = load_config(Selection.from_run_config(run_config), options_type)
-    return make_strategy(make_method(shared_workbench(config)))
+    return make_strategy(make_method(shared_workspace(config)))
 
 
 def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:

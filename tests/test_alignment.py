@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pip_flower.alignment import AlignOptions, align_head
+from pip_flower.methods.pip.alignment import AlignOptions, align_head
 from pip_flower.prototypes import Prototypes
 from runs import digest, play
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from flwr.client import NumPyClient
 
-from pip_flower.client import FederatedClient
+from pip_flower.client.numpy_client import FederatedClient
 from pip_flower.models.backbone import backbone_loads
-from pip_flower.strategies.base import TaskStrategy
+from pip_flower.rounds.strategy import TaskStrategy
 from runs import strategy_for
 
 

@@ -3,17 +3,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pip_flower.config_files import (
-    Selection,
-    absolute_paths,
-    available,
-    conf_directory,
-    load_config,
-    parse_overrides,
-    restore_config,
-)
-from pip_flower.methods.registry import entries, options_type
-from pip_flower.schema import ConfigError
+from pip_flower.config.files import Selection, absolute_paths, available, conf_directory, load_config, parse_overrides, restore_config
+from pip_flower.method.registry import entries, options_type
+from pip_flower.config.schema import ConfigError
 
 
 def load(**chosen: object) -> object:

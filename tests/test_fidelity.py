@@ -9,18 +9,19 @@ import pytest
 import torch
 from toy import images, toy_backbone, toy_state, toy_structure, toy_trainer
 
-from pip_flower import prototypes, runtime
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower import prototypes
+from pip_flower.runtime import devices as runtime
+from pip_flower.config.sections import Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper, Released, fidelity_named
-from pip_flower.methods.base import ClientJob, ClientUpdate
-from pip_flower.methods.prompted import PromptedMethod
-from pip_flower.methods.registry import make_method, options_type
+from pip_flower.method.base import ClientJob, ClientUpdate
+from pip_flower.methods.pip.method import PromptedMethod
+from pip_flower.method.registry import make_method, options_type
 from pip_flower.models import classifier
 from pip_flower.models.prompts.dualprompt import DualPrompt
-from pip_flower.strategies.base import Contribution
-from pip_flower.strategies.prompts import PromptStrategy
-from pip_flower.workbench import Workbench
+from pip_flower.method.base import Contribution
+from pip_flower.rounds.prompts import PromptStrategy
+from pip_flower.method.workspace import Workspace
 
 PAPER, RELEASED = Paper(), Released()
 
@@ -145,7 +146,7 @@ def test_head_is_averaged_in_the_last_round_only() -> None:
 @pytest.fixture
 def method(request: pytest.FixtureRequest, small_run: dict[str, Any]) -> Iterator[PromptedMethod]:
     """PIP-DualPrompt on six classes of digits, in the fidelity that the test asks for."""
-    made = make_method(Workbench(_config(small_run, request.param)))
+    made = make_method(Workspace(_config(small_run, request.param)))
     assert isinstance(made, PromptedMethod)
     return made
 
@@ -194,7 +195,7 @@ def test_released_queries_are_never_those_of_the_deterministic_view(
     fidelity: str, calls: int, small_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L2P needs queries in both epochs and in the prototype pass."""
-    l2p = make_method(Workbench(_config({**small_run, "method": "pip-l2p"}, fidelity)))
+    l2p = make_method(Workspace(_config({**small_run, "method": "pip-l2p"}, fidelity)))
     assert isinstance(l2p, PromptedMethod)
     asked: list[int] = []
     original = l2p.bench.queries
@@ -253,9 +254,9 @@ def test_weights_that_the_strategy_uses(method: PromptedMethod, weights: tuple[i
 def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
     small_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bench(name: str) -> Workbench:
+    def bench(name: str) -> Workspace:
         monkeypatch.setenv("PIP_FLOWER_CACHE", str(tmp_path / name))
-        return Workbench(_config(small_run, "paper"))
+        return Workspace(_config(small_run, "paper"))
 
     samples = bench("first").data.train
     cold = bench("first").queries(samples)
@@ -263,7 +264,7 @@ def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
     second = bench("second")
     pieces = [second.queries(samples.take(part)) for part in np.split(order, [1, 4, 30])]
     assert torch.equal(torch.cat(pieces), cold[order])
-    monkeypatch.setattr(Workbench, "_fresh_queries", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(Workspace, "_fresh_queries", lambda *_: pytest.fail("computed again"))
     assert torch.equal(bench("first").queries(samples), cold)
 
 
@@ -273,7 +274,7 @@ def test_released_clients_draw_their_classes_anew_in_every_round(small_run: dict
     held = {}
     for name in ("paper", "released"):
         run_config = small_run | {"overrides": f"{small_run['overrides']} {overrides} fidelity={name}"}
-        made = make_method(Workbench(load_config(Selection.from_run_config(run_config), options_type)))
+        made = make_method(Workspace(load_config(Selection.from_run_config(run_config), options_type)))
         held[name] = [[set(made.samples(0, client, r).ids) for client in range(4)] for r in (1, 2, 3)]
     paper, released = held["paper"], held["released"]
     assert paper[0] == paper[1] == paper[2]

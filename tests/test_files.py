@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pip_flower.files import write_bytes, write_json
+from pip_flower.storage.files import write_bytes, write_json
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

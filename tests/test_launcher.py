@@ -3,7 +3,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from pip_flower.launcher import Simulation, app_directory
+from pip_flower.flower.launcher import Simulation, app_directory
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from toy import config, images, toy_backbone, toy_state, toy_structure, toy_trainer
 
-from pip_flower.local_training import Batch, Injection, PromptTrainer
+from pip_flower.methods.pip.training import Batch, Injection, PromptTrainer
 from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptStructure
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from pip_flower.node_settings import check_node_config, config_on_node, partition_of
-from pip_flower.schema import ConfigError
+from pip_flower.client.node_settings import check_node_config, config_on_node, partition_of
+from pip_flower.config.schema import ConfigError
 
 RunConfig = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, pull_objects
 
-from pip_flower.pauses import hasten_pulls
+from pip_flower.flower.polling import hasten_pulls
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SLEEPER = "import time\ndef doze(seconds):\n    time.sleep(seconds)\n"

@@ -9,16 +9,16 @@ import pytest
 
 from killing import outcome, serve_here
 from local_grid import LocalGrid
-from pip_flower.checkpoint import Checkpoint, CheckpointStore, LogState, RunState
+from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, LogState, RunState
 from pip_flower.cli import main
-from pip_flower.client_state import ClientStates, LostStateError
-from pip_flower.config import CheckpointConfig
-from pip_flower.config_files import Selection
+from pip_flower.client.state import ClientStates, LostStateError
+from pip_flower.config.sections import CheckpointConfig
+from pip_flower.config.files import Selection
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.resume import compare, resumed
-from pip_flower.schema import ConfigError
-from pip_flower.sealed import TornFileError, read_sealed, write_sealed
-from pip_flower.strategies.roster import FederationError
+from pip_flower.server.resume import compare, resumed
+from pip_flower.config.schema import ConfigError
+from pip_flower.storage.checksummed import TornFileError, read_sealed, write_sealed
+from pip_flower.rounds.roster import FederationError
 
 RunConfig = dict[str, Any]
 RUN = "0123456789abcdef" * 2

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pip_flower import prototypes
 from pip_flower.aggregation import clipped, clipped_rows, merged_model, robust_total, weighted_mean
-from pip_flower.config import AggregationConfig
+from pip_flower.config.sections import AggregationConfig
 from pip_flower.fidelity import Paper
 from pip_flower.prototypes import Prototypes
 from runs import play

@@ -6,8 +6,10 @@ import pytest
 import torch
 from toy import runtime
 
-from pip_flower.runtime import once_per_process, pick_device, stream, torch_stream
-from pip_flower.schema import ConfigError
+from pip_flower.runtime.process import once_per_process
+from pip_flower.runtime.devices import pick_device
+from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.config.schema import ConfigError
 
 
 def test_streams_are_reproducible_and_independent() -> None:

@@ -1,5 +1,5 @@
-from pip_flower.config import ScheduleConfig
-from pip_flower.schedule import Schedule
+from pip_flower.config.sections import ScheduleConfig
+from pip_flower.rounds.schedule import Schedule
 
 
 def test_rounds_and_tasks() -> None:

@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from pip_flower.schema import Bounds, ConfigError, as_mapping, build
+from pip_flower.config.schema import Bounds, ConfigError, as_mapping, build
 
 
 @dataclass(frozen=True)

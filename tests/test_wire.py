@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompts import make_structure

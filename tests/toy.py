@@ -7,11 +7,11 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.config import Config, RuntimeConfig
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import Config, RuntimeConfig
+from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import fidelity_named
-from pip_flower.local_training import PromptTrainer
-from pip_flower.methods.registry import options_type
+from pip_flower.methods.pip.training import PromptTrainer
+from pip_flower.method.registry import options_type
 from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone, freeze
 from pip_flower.models.prompts import PromptStructure, make_structure

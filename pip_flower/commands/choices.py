@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from pip_flower.config_files import Selection, absolute_paths, available, parse_overrides
-from pip_flower.schema import ConfigError
+from pip_flower.config.files import Selection, absolute_paths, available, parse_overrides
+from pip_flower.config.schema import ConfigError
 
 
 def choosing_parser() -> argparse.ArgumentParser:

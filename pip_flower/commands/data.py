@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower.commands.choices import choosing_parser, selection_of
-from pip_flower.config import Config, DatasetConfig
-from pip_flower.config_files import Selection, available, load_config
+from pip_flower.config.sections import Config, DatasetConfig
+from pip_flower.config.files import Selection, available, load_config
 from pip_flower.data.download import fetch
 from pip_flower.data.loading import load_data, open_data
 from pip_flower.data.notices import say
@@ -23,10 +23,10 @@ from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
 from pip_flower.data.tasks import split_tasks
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
-from pip_flower.runtime import cache_directory
-from pip_flower.schema import ConfigError
+from pip_flower.runtime.process import cache_directory
+from pip_flower.config.schema import ConfigError
 
 
 def add_parser(commands: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from pip_flower.commands.choices import choosing_parser, selection_of
-from pip_flower.config import Config
-from pip_flower.config_files import load_config
+from pip_flower.config.sections import Config
+from pip_flower.config.files import load_config
 from pip_flower.deployment.bundles import NODE_CONFIG, bundle_settings
 from pip_flower.deployment.doctor import Finding, examine
-from pip_flower.methods.registry import options_type
-from pip_flower.node_settings import with_node_settings
+from pip_flower.method.registry import options_type
+from pip_flower.client.node_settings import with_node_settings
 
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 

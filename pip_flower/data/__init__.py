@@ -1,3 +1,3 @@
 """Images, their split into tasks, their partition over clients, and the views a ViT sees."""
 
-import pip_flower.torchvision_compat  # noqa: F401  (must run before timm or torchvision is imported)
+import pip_flower.runtime.torchvision_compat  # noqa: F401  (must run before timm or torchvision is imported)

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pip_flower.config import Config
-from pip_flower.runtime import stream
+from pip_flower.config.sections import Config
+from pip_flower.runtime.streams import stream
 
 
 def joined(config: Config, task: int) -> int:

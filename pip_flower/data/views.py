@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as T
 
-from pip_flower.config import DatasetConfig
+from pip_flower.config.sections import DatasetConfig
 
 Statistics = tuple[float, float, float]
 _CROP_TRIES = 10

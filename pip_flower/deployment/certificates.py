@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pip_flower.files import write_bytes, write_private
+from pip_flower.storage.files import write_bytes, write_private
 
 Key = ec.EllipticCurvePrivateKey
 _AUTHORITY_DAYS = 3650

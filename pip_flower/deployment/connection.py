@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pip_flower.deployment.plan import CONNECTION
 from pip_flower.deployment.texts import PLACE
-from pip_flower.flower_programs import termination_interrupts
-from pip_flower.launcher import FlowerRunner, LaunchError
-from pip_flower.schema import ConfigError
+from pip_flower.flower.programs import termination_interrupts
+from pip_flower.flower.launcher import FlowerRunner, LaunchError
+from pip_flower.config.schema import ConfigError
 
 _PATIENCE = 60
 

@@ -17,14 +17,15 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from pip_flower.client_state import state_directory
-from pip_flower.config import Config
+from pip_flower.client.state import state_directory
+from pip_flower.config.sections import Config
 from pip_flower.deployment.certificates import days_left
 from pip_flower.deployment.texts import dialled
-from pip_flower.resident.place import UnsafePlaceError, socket_directory
-from pip_flower.runtime import cache_directory, pick_device
-from pip_flower.schema import ConfigError
-from pip_flower.workbench import shared_workbench
+from pip_flower.client.warm.sockets import UnsafePlaceError, socket_directory
+from pip_flower.runtime.process import cache_directory
+from pip_flower.runtime.devices import pick_device
+from pip_flower.config.schema import ConfigError
+from pip_flower.method.workspace import shared_workspace
 
 _GIGABYTE = 1 << 30
 _LITTLE_SPACE = 2 * _GIGABYTE
@@ -79,12 +80,12 @@ def _device(config: Config) -> Finding:
 
 
 def _backbone(config: Config) -> Finding:
-    digest = shared_workbench(config).backbone.digest
+    digest = shared_workspace(config).backbone.digest
     return Finding("backbone", "ok", f"{config.backbone.name}, digest {digest[:16]} (the same on all nodes)")
 
 
 def _data(config: Config) -> Finding:
-    data = shared_workbench(config).data
+    data = shared_workspace(config).data
     found = f"{len(data.train)} training and {len(data.test)} test images of {len(data.class_names)} classes"
     return Finding("data", "ok", found)
 

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 CONNECTION = "lab"
 # The server's bundle, and its name among compose's containers.

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pip_flower.resident.place import socket_directory, sweep_sockets
+from pip_flower.client.warm.sockets import socket_directory, sweep_sockets
 
 PROGRAM = "flwr-clientapp"
 _WATCH_SECONDS = 0.5

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.descent import descend
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
-from pip_flower.methods.registry import register
+from pip_flower.method.descent import descend
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob, ClientUpdate, Method
+from pip_flower.method.registry import register
 from pip_flower.models import classifier
-from pip_flower.runtime import stream, torch_stream
-from pip_flower.strategies.averaging import AveragingStrategy
-from pip_flower.workbench import batches
+from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.rounds.averaging import AveragingStrategy
+from pip_flower.data.batches import batches
 
 
 @dataclass(frozen=True)

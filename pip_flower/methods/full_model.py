@@ -13,16 +13,19 @@ from torch import Tensor, nn
 
 from pip_flower.data.samples import Samples
 from pip_flower.data.views import Views
-from pip_flower.descent import descend
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
-from pip_flower.methods.registry import register
+from pip_flower.method.descent import descend
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob, ClientUpdate, Method
+from pip_flower.method.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.network import array_names, feature_width, load_arrays, make_network, to_arrays
-from pip_flower.runtime import once_per_process, stream, torch_stream
-from pip_flower.schema import Bounds
-from pip_flower.strategies.averaging import AveragingStrategy
-from pip_flower.validation import RejectedError
-from pip_flower.workbench import Workbench, batches
+from pip_flower.runtime.process import once_per_process
+from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.config.schema import Bounds
+from pip_flower.rounds.averaging import AveragingStrategy
+from pip_flower.method.reply_checks import RejectedError
+from pip_flower.method.workspace import Workspace
+from pip_flower.data.batches import batches
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class FullModel(Method):
 
     options: FullModelOptions
 
-    def __init__(self, bench: Workbench, options: FullModelOptions) -> None:
+    def __init__(self, bench: Workspace, options: FullModelOptions) -> None:
         super().__init__(bench, options)
         seed = self.seed("network")
         key = ("network", options.network, options.stem, seed)

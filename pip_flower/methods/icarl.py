@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob, ClientUpdate
 from pip_flower.methods.full_model import FullModel, FullModelOptions
-from pip_flower.methods.registry import register
+from pip_flower.method.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.network import feature_width, load_arrays, make_network
-from pip_flower.runtime import once_per_process
-from pip_flower.schema import Bounds
-from pip_flower.strategies.icarl import MEANS, OLD, ICaRLStrategy
-from pip_flower.validation import ArraySpec, RejectedError, check_counts
-from pip_flower.workbench import Workbench
+from pip_flower.runtime.process import once_per_process
+from pip_flower.config.schema import Bounds
+from pip_flower.rounds.icarl import MEANS, OLD, ICaRLStrategy
+from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
+from pip_flower.method.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ICaRL(FullModel):
 
     options: ICaRLOptions
 
-    def __init__(self, bench: Workbench, options: ICaRLOptions) -> None:
+    def __init__(self, bench: Workspace, options: ICaRLOptions) -> None:
         super().__init__(bench, options)
         make = lambda: make_network(options.network, options.stem, 0).to(bench.device).eval()  # noqa: E731
         self.teacher = once_per_process(("teacher", options.network, options.stem), make)

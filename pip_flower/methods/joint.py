@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.descent import descend
+from pip_flower.method.descent import descend
 from pip_flower.fidelity import Paper
-from pip_flower.local_training import Batch
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method, pick
-from pip_flower.methods.registry import register
+from pip_flower.methods.pip.training import Batch
+from pip_flower.arrays import Arrays, pick
+from pip_flower.method.base import ClientJob, ClientUpdate, Method
+from pip_flower.method.registry import register
 from pip_flower.models import classifier
 from pip_flower.models.prompts import PromptOptions, make_structure
-from pip_flower.runtime import adam, stream, torch_stream
-from pip_flower.schema import ConfigError
-from pip_flower.strategies.central import CentralStrategy
-from pip_flower.workbench import Workbench, batches
+from pip_flower.runtime.devices import adam
+from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.config.schema import ConfigError
+from pip_flower.rounds.central import CentralStrategy
+from pip_flower.method.workspace import Workspace
+from pip_flower.data.batches import batches
 
 # The task that all data belong to, as far as prompts are concerned.
 _ONLY = 0
@@ -43,7 +46,7 @@ class Joint(Method):
 
     options: JointOptions
 
-    def __init__(self, bench: Workbench, options: JointOptions) -> None:
+    def __init__(self, bench: Workspace, options: JointOptions) -> None:
         super().__init__(bench, options)
         if bench.is_local:
             raise ConfigError(

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.methods.base import Arrays, ClientJob
-from pip_flower.methods.registry import register
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob
+from pip_flower.method.registry import register
 from pip_flower.methods.statistics import Grouping, StatisticsMethod, as_tensor
-from pip_flower.strategies.statistics import StatisticsStrategy
-from pip_flower.validation import RejectedError, check_counts
+from pip_flower.rounds.statistics import StatisticsStrategy
+from pip_flower.method.reply_checks import RejectedError, check_counts
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """PIP-Align: PIP whose head the server refits on the Gaussians of all classes seen, after each task."""
 
-from pip_flower.methods.aligned import AlignedMethod, AlignedOptions
-from pip_flower.methods.registry import register
-from pip_flower.strategies.align import AlignStrategy
+from pip_flower.methods.pip.aligned import AlignedMethod, AlignedOptions
+from pip_flower.method.registry import register
+from pip_flower.rounds.align import AlignStrategy
 
 register(
     "pip-align",

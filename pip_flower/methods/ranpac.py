@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.methods.base import Arrays, ClientJob
-from pip_flower.methods.registry import register
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob
+from pip_flower.method.registry import register
 from pip_flower.methods.statistics import Floats, Grouping, StatisticsMethod
-from pip_flower.runtime import once_per_process, stream
-from pip_flower.schema import Bounds
-from pip_flower.strategies.statistics import StatisticsStrategy
-from pip_flower.validation import RejectedError, check_counts
+from pip_flower.runtime.process import once_per_process
+from pip_flower.runtime.streams import stream
+from pip_flower.config.schema import Bounds
+from pip_flower.rounds.statistics import StatisticsStrategy
+from pip_flower.method.reply_checks import RejectedError, check_counts
 
 _RIDGES = 10.0 ** np.arange(-8, 9)
 _PARTS = ("fit", "held")

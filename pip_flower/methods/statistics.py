@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.data.samples import Samples
-from pip_flower.methods.base import Arrays, ClientJob, ClientUpdate, Method
-from pip_flower.validation import ArraySpec
+from pip_flower.arrays import Arrays
+from pip_flower.method.base import ClientJob, ClientUpdate, Method
+from pip_flower.method.reply_checks import ArraySpec
 
 Floats = NDArray[np.float64]
 

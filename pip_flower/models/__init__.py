@@ -1,3 +1,3 @@
 """The frozen backbone, the prompts attached to it, and the classifier."""
 
-import pip_flower.torchvision_compat  # noqa: F401  (must run before timm or torchvision is imported)
+import pip_flower.runtime.torchvision_compat  # noqa: F401  (must run before timm or torchvision is imported)

@@ -10,14 +10,15 @@ from timm import create_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower import runtime
-from pip_flower.config import BackboneConfig, RuntimeConfig
+from pip_flower.runtime import devices as runtime
+from pip_flower.config.sections import BackboneConfig, RuntimeConfig
 from pip_flower.models import embedded
 from pip_flower.models.plain_vit import encode_plainly
 from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, Prompts, encode, unsupported
 from pip_flower.models.weights import load_weights
-from pip_flower.runtime import autocast, once_per_process
-from pip_flower.schema import ConfigError
+from pip_flower.runtime.devices import autocast
+from pip_flower.runtime.process import once_per_process
+from pip_flower.config.schema import ConfigError
 
 Encoder = Callable[[VisionTransformer, Tensor, Prompts, slice], Tensor]
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors.torch import load as load_safetensors
 from timm.models.vision_transformer import VisionTransformer
 
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 NAME = "embedded"
 PATH = Path(__file__).with_name("embedded_vit.json")

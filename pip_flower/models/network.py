@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from timm import create_model
 from torch import Tensor, nn
 
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 _PREFIX = "network."
 # Counts batches, which no normalisation with a fixed momentum reads; averaging it means nothing.

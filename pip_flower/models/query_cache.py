@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pip_flower.files import write_bytes
+from pip_flower.storage.files import write_bytes
 
 Queries = NDArray[np.float32]
 _KEY_BYTES, _SUM_BYTES = 16, 8

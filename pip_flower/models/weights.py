@@ -20,7 +20,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from pip_flower.models import jax_weights
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 _KEY = "backbone.weights"
 _HEADS = ("head.", "head_dist.", "fc_norm.", "pre_logits.")

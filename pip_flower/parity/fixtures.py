@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 Array = NDArray[Any]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pip_flower.local_training import Batch, Injection
+from pip_flower.methods.pip.training import Batch, Injection
 from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompts.base import cosine, unit

@@ -10,17 +10,17 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper, fidelity_named
-from pip_flower.local_training import PromptTrainer
-from pip_flower.methods.registry import options_type
+from pip_flower.methods.pip.training import PromptTrainer
+from pip_flower.method.registry import options_type
 from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone, freeze
 from pip_flower.models.prompts import DualPromptOptions, L2POptions, PromptStructure, make_structure
 from pip_flower.models.weights import load_weights
 from pip_flower.parity.fixtures import Array, Fixture
-from pip_flower.runtime import prepare_process
+from pip_flower.runtime.devices import prepare_process
 
 BACKBONE = "backbone.npz"
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pip_flower.data.samples import ImageData
-from pip_flower.files import write_bytes
+from pip_flower.storage.files import write_bytes
 
 _TILE, _GAP, _TITLE = 64, 4, 180
 _ROWS, _COLUMNS = 20, 10

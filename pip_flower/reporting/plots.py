@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pip_flower.files import write_bytes
+from pip_flower.storage.files import write_bytes
 from pip_flower.reporting.results import RunResult, by_method
 
 _MARKERS = "osD^vP*X"

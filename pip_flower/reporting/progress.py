@@ -5,10 +5,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pip_flower.files import write_json
+from pip_flower.storage.files import write_json
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.schedule import Schedule
-from pip_flower.strategies.observer import EvaluationRecord, Observer, RoundRecord
+from pip_flower.rounds.schedule import Schedule
+from pip_flower.rounds.observer import EvaluationRecord, Observer, RoundRecord
 
 _PACE_ROUNDS = 5
 

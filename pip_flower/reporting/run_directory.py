@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import platform
-import subprocess
 import tempfile
 import time
 import uuid
@@ -17,13 +16,12 @@ from typing import Any
 
 import yaml
 
-from pip_flower.config import Config
-from pip_flower.files import write_json, write_text
-from pip_flower.methods.base import Method
-from pip_flower.schema import ConfigError
+from pip_flower.config.sections import Config
+from pip_flower.flower.revision import revision
+from pip_flower.storage.files import write_json, write_text
+from pip_flower.method.base import Method
+from pip_flower.config.schema import ConfigError
 
-# `pip-flower run` tells the revision to the app, which runs from a bundle without history.
-REVISION_VARIABLE = "PIP_FLOWER_REVISION"
 _PACKAGES = ("flwr", "torch", "torchvision", "timm", "numpy", "ray")
 
 
@@ -153,7 +151,7 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
-        "revision": os.environ.get(REVISION_VARIABLE) or source_revision(),
+        "revision": revision(),
         "device": str(bench.device),
         "threads": bench.config.runtime.threads,
         "backbone": method.fingerprint(),
@@ -180,16 +178,3 @@ def _renamed(draft: Path, wanted: Path) -> Path:
             if not path.exists():
                 raise
     raise FileExistsError(wanted)
-
-
-def source_revision() -> str:
-    """The git revision of the sources; empty where they are no checkout (a wheel, a Flower bundle)."""
-    checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():
-        return ""
-    command = ["git", "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
-    except OSError:
-        return ""
-    return done.stdout.strip()

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from pip_flower.checkpoint import LogState
-from pip_flower.config import Config
+from pip_flower.storage.checkpoints import LogState
+from pip_flower.config.sections import Config
 from pip_flower.fidelity import fidelity_named
-from pip_flower.files import append_line, write_bytes, write_json, write_text
+from pip_flower.storage.files import append_line, write_bytes, write_json, write_text
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.strategies.observer import EvaluationRecord, Failure, Observer, RoundRecord
+from pip_flower.rounds.observer import EvaluationRecord, Failure, Observer, RoundRecord
 
 
 class RunLog(Observer):

@@ -12,11 +12,11 @@ import pytest
 
 import miniatures
 from miniatures import WNIDS, write_files
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
-from pip_flower.methods.registry import options_type
-from pip_flower.schema import ConfigError
+from pip_flower.method.registry import options_type
+from pip_flower.config.schema import ConfigError
 
 
 def read(path: Path) -> ImageData:

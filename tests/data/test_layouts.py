@@ -11,11 +11,11 @@ from PIL import Image
 
 import miniatures
 from miniatures import TEST, TRAIN, WNIDS, pixels, write_files, write_tar, write_zip
-from pip_flower.config import DatasetConfig, KeepConfig
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import DatasetConfig, KeepConfig
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 
 GOLDFISH = "train/n01443537/images/n01443537_0.JPEG"
 

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.partition import holders, partition_task, require_samples
 from pip_flower.data.population import active_clients
 from pip_flower.data.tasks import split_tasks
-from pip_flower.methods.registry import options_type
-from pip_flower.schema import ConfigError
+from pip_flower.method.registry import options_type
+from pip_flower.config.schema import ConfigError
 
 
 def config(overrides: str = "", seed: int = 0) -> Config:

@@ -2,10 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config import Config
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import Config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.population import active_clients, joined
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 
 
 def config(overrides: str = "", seed: int = 0) -> Config:

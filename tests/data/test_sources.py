@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pip_flower.config import DatasetConfig, KeepConfig
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import DatasetConfig, KeepConfig
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
-from pip_flower.methods.registry import options_type
-from pip_flower.schema import ConfigError
+from pip_flower.method.registry import options_type
+from pip_flower.config.schema import ConfigError
 
 DIGITS = load_config(Selection(), options_type).dataset
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import miniatures
-from pip_flower.config import DatasetConfig
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import DatasetConfig
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData, StoredImages
 from pip_flower.data.sources import pictures
 from pip_flower.data.store import ImageStore
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 
 
 @pytest.fixture

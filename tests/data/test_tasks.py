@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.tasks import split_tasks
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 
 
 def test_label_order_and_targets() -> None:

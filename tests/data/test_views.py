@@ -5,10 +5,10 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from pip_flower.config import DatasetConfig
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.sections import DatasetConfig
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.views import Views
-from pip_flower.methods.registry import options_type
+from pip_flower.method.registry import options_type
 
 BASE = replace(
     load_config(Selection(), options_type).dataset,

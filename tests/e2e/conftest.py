@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pip_flower.launcher import FlowerRunner, Simulation, flower_runner
+from pip_flower.flower.launcher import FlowerRunner, Simulation, flower_runner
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
 

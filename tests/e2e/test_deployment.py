@@ -25,8 +25,8 @@ from pip_flower.deployment.bundles import write_bundles
 from pip_flower.deployment.connection import DeploymentRunner
 from pip_flower.deployment.local import LocalDeployment
 from pip_flower.deployment.plan import Plan
-from pip_flower.flower_programs import flower_environment, free_port, program
-from pip_flower.launcher import LaunchError
+from pip_flower.flower.programs import flower_environment, free_port, program
+from pip_flower.flower.launcher import LaunchError
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
 from runs import strategy_for

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pip_flower.flower_programs import free_port
+from pip_flower.flower.programs import free_port
 
 # One deployment at a time.
 pytestmark = pytest.mark.xdist_group("deployment")

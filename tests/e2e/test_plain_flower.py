@@ -79,8 +79,8 @@ import server_app, client_app, pip_flower
 assert pip_flower.__file__.startswith(sys.argv[1]), pip_flower.__file__
 from pip_flower.config_files import Selection, load_config
 from pip_flower.methods.registry import make_method, options_type
-from pip_flower.workbench import Workbench
-method = make_method(Workbench(load_config(Selection(), options_type)))
+from pip_flower.workbench import Workspace
+method = make_method(Workspace(load_config(Selection(), options_type)))
 print(method.bench.backbone.dim, len(method.bench.data.train))
 """
     done = subprocess.run(

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from pip_flower.launcher import LaunchError
-from pip_flower.methods.registry import entries
+from pip_flower.flower.launcher import LaunchError
+from pip_flower.method.registry import entries
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
 from runs import digest, play

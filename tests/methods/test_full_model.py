@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_grid import LocalGrid
-from pip_flower.client import FederatedClient
+from pip_flower.client.numpy_client import FederatedClient
 from pip_flower.methods.icarl import herd
 from runs import digest, kept_by_clients, play, strategy_for
 

@@ -10,15 +10,7 @@ from toy import NO_SCALE, NO_SHIFT, images, runtime, toy_backbone, toy_vit
 
 from pip_flower.models.backbone import freeze
 from pip_flower.models.plain_vit import encode_plainly
-from pip_flower.models.prompted_vit import (
-    CLS,
-    NO_PROMPTS,
-    Prefix,
-    Prompts,
-    cls_position,
-    encode,
-    unsupported,
-)
+from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, Prefix, Prompts, cls_position, encode, unsupported
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

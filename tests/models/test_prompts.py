@@ -5,7 +5,7 @@ import torch
 from toy import images, toy_backbone, toy_state, toy_structure
 
 from pip_flower.models.prompts import PromptStructure
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 METHODS = ["pip-dualprompt", "pip-l2p"]
 

@@ -11,7 +11,7 @@ from timm.models.vision_transformer import VisionTransformer
 from toy import images, toy_vit
 
 from pip_flower.models.weights import load_weights
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 State = dict[str, torch.Tensor]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
-from pip_flower.client_adapter import ANSWERS
-from pip_flower.records import content
-from pip_flower.resident.caller import ask_worker
-from pip_flower.resident.place import UnsafePlaceError, socket_directory, socket_path
+from pip_flower.client.adapter import ANSWERS
+from pip_flower.flower.records import content
+from pip_flower.client.warm.caller import ask_worker
+from pip_flower.client.warm.sockets import UnsafePlaceError, socket_directory, socket_path
 from runs import strategy_for
 
 RunConfig = dict[str, Any]

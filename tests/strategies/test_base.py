@@ -7,9 +7,9 @@ from flwr.app import Message
 
 from local_grid import LocalGrid
 from pip_flower.models.backbone import backbone_loads
-from pip_flower.schema import ConfigError
-from pip_flower.strategies.observer import EvaluationRecord, Observer
-from pip_flower.strategies.roster import FederationError
+from pip_flower.config.schema import ConfigError
+from pip_flower.rounds.observer import EvaluationRecord, Observer
+from pip_flower.rounds.roster import FederationError
 from runs import digest, play, strategy_for
 
 RunConfig = dict[str, Any]

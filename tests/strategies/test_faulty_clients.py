@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message
 from killing import serve_here
 from local_grid import LocalGrid
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.strategies.roster import FederationError
+from pip_flower.rounds.roster import FederationError
 from runs import Notes, play, strategy_for
 
 RunConfig = dict[str, Any]

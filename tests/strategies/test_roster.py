@@ -7,10 +7,10 @@ import pytest
 from flwr.app import Message
 
 from local_grid import LocalGrid
-from pip_flower.checkpoint import RunState
-from pip_flower.strategies.base import TaskStrategy
-from pip_flower.strategies.observer import Observer, Observers
-from pip_flower.strategies.roster import FederationError
+from pip_flower.storage.checkpoints import RunState
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.rounds.observer import Observer, Observers
+from pip_flower.rounds.roster import FederationError
 from runs import Notes, digest, play, strategy_for
 
 RunConfig = dict[str, Any]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from local_grid import LocalGrid
-from pip_flower.config_files import Selection, load_config
+from pip_flower.config.files import Selection, load_config
 from pip_flower.data.population import active_clients
-from pip_flower.methods.registry import options_type
-from pip_flower.schema import ConfigError
-from pip_flower.strategies.roster import FederationError
+from pip_flower.method.registry import options_type
+from pip_flower.config.schema import ConfigError
+from pip_flower.rounds.roster import FederationError
 from runs import digest, play
 
 RunConfig = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pip_flower.config import DatasetConfig
+from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.listing import Listing
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pip_flower.config import DatasetConfig
+from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.arrays import array_part
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing
-from pip_flower.runtime import stream
+from pip_flower.runtime.streams import stream
 
 
 def list_digits(config: DatasetConfig) -> Listing:

@@ -2,7 +2,7 @@
 
 import re
 
-from pip_flower.config import DatasetConfig
+from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.base import Archive, Source
 from pip_flower.data.sources.folder import Files, by_class, class_folders, split_of
 from pip_flower.data.sources.listing import Listing

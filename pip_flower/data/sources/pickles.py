@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 from pip_flower.data.sources.trees import Tree
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 _REBUILD_ARRAYS = {
     ("numpy._core.multiarray", "_reconstruct"),

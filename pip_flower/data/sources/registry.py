@@ -8,7 +8,7 @@ from pip_flower.data.sources.imagenet_r import IMAGENET_R
 from pip_flower.data.sources.miniimagenet import MINIIMAGENET
 from pip_flower.data.sources.npz import NPZ
 from pip_flower.data.sources.tinyimagenet import TINYIMAGENET
-from pip_flower.schema import ConfigError
+from pip_flower.config.schema import ConfigError
 
 _SOURCES = {
     source.name: source for source in (CIFAR100, DIGITS, FOLDER, IMAGENET_R, MINIIMAGENET, NPZ, TINYIMAGENET)

@@ -10,7 +10,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import Prefix, Prompts
 from pip_flower.models.prompts.base import Choice, Prompted, PromptStructure, State, cosine, uniform
-from pip_flower.schema import Bounds, ConfigError
+from pip_flower.config.schema import Bounds, ConfigError
 
 
 @dataclass(frozen=True)

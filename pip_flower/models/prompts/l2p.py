@@ -10,7 +10,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import Prompts, cls_position
 from pip_flower.models.prompts.base import Prompted, PromptStructure, State, uniform
-from pip_flower.schema import Bounds, ConfigError
+from pip_flower.config.schema import Bounds, ConfigError
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The configuration: its sections as dataclasses, the YAML files, the checks."""

@@ -1,0 +1,1 @@
+"""Flower itself: its records, its programs as processes of ours, its polling."""

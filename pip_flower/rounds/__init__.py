@@ -1,0 +1,1 @@
+"""The server side of a round: the task-aware Flower strategy and what it is made of."""

@@ -1,0 +1,71 @@
+"""The metrics of a round, of the end of a task and of an evaluation, as they are told to observers."""
+
+from collections.abc import Mapping, Sequence
+
+from pip_flower.method.evaluation import Score
+from pip_flower.method.exchange import ClientUpdate
+from pip_flower.method.round import Round
+from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord
+
+
+def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRecord:
+    """What clients (by partition) replied, as means over them."""
+    return RoundRecord(
+        round=round_.number,
+        task=round_.task,
+        clients=list(updates),
+        failed=len(round_.failures),
+        samples=sum(update.samples for update in updates.values()),
+        metrics=_mean_metrics(updates),
+        bytes_down=_mean(round_.bytes_down),
+        bytes_up=_mean(round_.bytes_up),
+        seconds=round_.seconds(),
+        attempts=round_.attempt + 1,
+        failures=round_.failures,
+    )
+
+
+def conclusion_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> ConclusionRecord:
+    """The same of the clients' work at the end of a task."""
+    return ConclusionRecord(
+        round=round_.number,
+        task=round_.task,
+        clients=list(updates),
+        samples=sum(update.samples for update in updates.values()),
+        metrics=_mean_metrics(updates),
+        bytes_down=_mean(round_.bytes_down),
+        bytes_up=_mean(round_.bytes_up),
+        seconds=round_.seconds(),
+        failures=round_.failures,
+    )
+
+
+def evaluation_record(round_: Round, scores: Sequence[Score]) -> EvaluationRecord:
+    """Accuracies on the tasks seen."""
+    return EvaluationRecord(
+        round=round_.number,
+        task=round_.task,
+        accuracies=[score.accuracy for score in scores],
+        samples=[score.total for score in scores],
+        seconds=round_.seconds(),
+        failures=round_.failures,
+    )
+
+
+def added(scores: Sequence[Sequence[Score]]) -> list[Score]:
+    """Several clients' scores of each task as one."""
+    return [
+        Score(sum(s.correct for s in found), sum(s.total for s in found))
+        for found in zip(*scores, strict=True)
+    ]
+
+
+def _mean_metrics(updates: Mapping[int, ClientUpdate]) -> dict[str, float]:
+    """Means of the metrics that all clients report."""
+    reported = [update.metrics for update in updates.values()]
+    names = sorted(set.intersection(*map(set, reported))) if reported else []
+    return {name: sum(metrics[name] for metrics in reported) / len(reported) for name in names}
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,1 @@
+"""A run on the server: configuration in, run directory out; taking it up again."""
