@@ -25,6 +25,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest --numprocesses auto --dist loadgroup
 
 backbone: $(INSTALLED)

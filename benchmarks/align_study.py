@@ -22,15 +22,16 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file
 
-from pip_flower.methods.pip.alignment import AlignOptions, align_head
-from pip_flower.config.files import Selection, load_config, restore_config
+from pip_flower.config.files import Selection
+from pip_flower.method.configuration import load_config, restore_config
+from pip_flower.method.registry import make_method
+from pip_flower.method.workspace import Workspace
+from pip_flower.methods.pip.align import AlignOptions, align_head
 from pip_flower.methods.pip.method import PromptedMethod
-from pip_flower.method.registry import make_method, options_type
-from pip_flower.models import classifier
+from pip_flower.models.heads import LinearHead
 from pip_flower.prototypes import Prototypes
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.runtime.streams import torch_stream
-from pip_flower.method.workspace import Workspace
 
 CHANGES: dict[str, tuple[float, ...]] = {
     "draws": (1, 5, 20, 50),
@@ -59,17 +60,17 @@ class Finished:
         """Features are computed anew from the saved model."""
         directory = RunDirectory(path)
         values = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
-        method = make_method(Workspace(restore_config(values, options_type)))
+        method = make_method(Workspace(restore_config(values)))
         arrays = load_file(directory.model)
         if not isinstance(method, PromptedMethod) or "prototype.mean" not in arrays:
             raise SystemExit(f"{path} is not a run of a PIP method: it has no prototypes")
-        bench, count = method.bench, len(method.bench.tasks)
+        bench, count = method.workspace, len(method.workspace.tasks)
         state = {name: torch.from_numpy(value) for name, value in arrays.items()}
         tests = [bench.test_samples(task) for task in range(count)]
         seen = bench.tasks.seen(count)
         column = {label: position for position, label in enumerate(seen)}
         table = Prototypes.from_arrays(arrays)
-        weights, biases = zip(*(classifier.rows(state, task) for task in range(count)), strict=True)
+        weights, biases = zip(*(LinearHead(0).rows(state, task) for task in range(count)), strict=True)
         return cls(
             seed=bench.config.seed,
             features=torch.cat([method.features(state, test, count) for test in tests]).numpy(),
@@ -111,7 +112,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="finished runs of a PIP method")
     options = parser.parse_args()
     runs = [Finished.read(Path(path)) for path in options.runs]
-    default = load_config(Selection(method="pip-align"), options_type).method.options.align
+    default = load_config(Selection(method="pip-align")).method.options.align
     table = Table(title=f"accuracy (%) after the last task; as shipped: {default}")
     table.add_column("refit")
     for run in runs:

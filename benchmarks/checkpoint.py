@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, LogState, RunState
 from pip_flower.client.state import ClientStates
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import CheckpointConfig
-from pip_flower.config.files import Selection, load_config
+from pip_flower.method.configuration import load_config
+from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, RunState
 from pip_flower.storage.files import append_line
-from pip_flower.method.registry import options_type
+from pip_flower.storage.twin_lines import LinesPosition
 
 Arrays = dict[str, NDArray[Any]]
 RUN = "0" * 32
@@ -73,8 +74,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=None, help="where to write (and clean up)")
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
-    plain = load_config(Selection(), options_type).as_mapping()
-    log = LogState("x" * 60_000, [[90.0] * task for task in range(1, 11)])
+    plain = load_config(Selection()).as_mapping()
+    metrics = LinesPosition()
     table = Table("what", "KB", "ms", title="cost of a round's checkpoint", title_justify="left")
     with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
         for number, (name, make) in enumerate(MODELS.items()):
@@ -85,7 +86,7 @@ def main() -> None:
             def save(round_: int, store: CheckpointStore = store, arrays: Arrays = arrays) -> None:
                 clients = dict.fromkeys(range(30), round_)
                 state = RunState(round_, arrays, clients, clients)
-                written.append(store.save(Checkpoint(RUN, plain, (10,) * 10, state, log)))  # noqa: B023
+                written.append(store.save(Checkpoint(RUN, plain, (10,) * 10, state, metrics)))  # noqa: B023
 
             cost = milliseconds(save, options.repeats)
             table.add_row(f"server: {name}", f"{written[-1] / 1000:,.0f}", f"{cost:.1f}")

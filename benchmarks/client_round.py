@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from pip_flower import prototypes
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import BackboneConfig, Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper
-from pip_flower.methods.pip.training import Batch, PromptTrainer
-from pip_flower.method.registry import options_type
-from pip_flower.models import classifier
+from pip_flower.method.configuration import load_config
+from pip_flower.methods.pip.training import PromptTrainer
 from pip_flower.models.backbone import Backbone, load_backbone
-from pip_flower.models.prompts import DualPromptOptions, PromptStructure, make_structure
+from pip_flower.models.heads import LinearHead
+from pip_flower.models.prompts import Batch, DualPromptOptions, PromptStructure, make_structure
 from pip_flower.prototypes import Prototypes
 
 CLASSES, EPOCHS = 10, 2
@@ -31,7 +31,7 @@ CLASSES, EPOCHS = 10, 2
 def configuration() -> Config:
     """PIP-DualPrompt as configured by default, in float32 on the CPU."""
     overrides = "runtime.device=cpu runtime.precision=float32"
-    return load_config(Selection(method="pip-dualprompt", overrides=overrides), options_type)
+    return load_config(Selection(method="pip-dualprompt", overrides=overrides))
 
 
 def random_backbone(model: str) -> Backbone:
@@ -64,7 +64,7 @@ def make_work(structure: PromptStructure, samples: int, batch_size: int) -> Work
     """Random images of the backbone's size; the first task of a fresh model."""
     generator = torch.Generator().manual_seed(0)
     size, dim = structure.backbone.image_size, structure.backbone.dim
-    state = structure.start_task(0, {}, generator) | classifier.start_task(0, CLASSES, dim, generator)
+    state = structure.start_task(0, {}, generator) | LinearHead(dim).start_task(0, CLASSES, generator)
     images = torch.rand(samples, 3, size, size, generator=generator)
     return Work(images, torch.arange(samples) % CLASSES, state, batch_size)
 
@@ -125,7 +125,7 @@ class PlainRound(FastRound):
         for rows in self.work.batches():
             images = self.work.images[rows]
             given = Batch(images, self.structure.backbone.query(images), self.work.targets[rows])
-            losses.append(trainer.step(given, None).item())
+            losses.append(trainer.epoch([given], None))
         return float(np.mean(losses))
 
     def prototypes(self, trainer: PromptTrainer) -> Prototypes:

@@ -86,10 +86,10 @@ class User:
     """A process that works with the data set."""
 
     def __init__(self, source: str, path: str, cache: str) -> None:
-        from pip_flower.config.files import Selection, load_config
-        from pip_flower.method.registry import options_type
+        from pip_flower.config.files import Selection
+        from pip_flower.method.configuration import load_config
 
-        self.config = load_config(Selection(dataset=source, data_dir=path), options_type).dataset
+        self.config = load_config(Selection(dataset=source, data_dir=path)).dataset
         self.cache = Path(cache)
         self.before = memory()
 

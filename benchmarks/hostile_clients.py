@@ -29,14 +29,15 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from local_grid import LocalGrid  # noqa: E402
 from pip_flower.config.files import Selection, load_config  # noqa: E402
-from pip_flower.method.registry import make_method, make_strategy, options_type  # noqa: E402
-from pip_flower.metrics import AccuracyMatrix  # noqa: E402
 from pip_flower.flower.records import ARRAYS, from_record, to_record  # noqa: E402
-from pip_flower.runtime.streams import stream  # noqa: E402
-from pip_flower.rounds.observer import EvaluationRecord, Observer  # noqa: E402
+from pip_flower.method.registry import make_method  # noqa: E402
 from pip_flower.method.workspace import shared_workspace  # noqa: E402
+from pip_flower.metrics import AccuracyMatrix  # noqa: E402
+from pip_flower.rounds.observer import EvaluationRecord, Observer  # noqa: E402
+from pip_flower.rounds.strategy import TaskStrategy  # noqa: E402
+from pip_flower.runtime.streams import stream  # noqa: E402
+from support.local_grid import LocalGrid  # noqa: E402
 
 Arrays = dict[str, NDArray[Any]]
 Attack = Callable[[Arrays, Arrays, np.random.Generator], Arrays]
@@ -136,8 +137,8 @@ def measure(method: str, seed: int, attack: str, defence: str, overrides: str) -
     """One run."""
     chosen = f"{FEDERATION} {DEFENCES[defence]} {overrides}"
     run_config = {"experiment": "digits", "method": method, "overrides": chosen, "seed": seed}
-    config = load_config(Selection.from_run_config(run_config), options_type)
-    strategy = make_strategy(make_method(shared_workspace(config)))
+    config = load_config(Selection.from_run_config(run_config))
+    strategy = TaskStrategy(make_method(shared_workspace(config)))
     found = Accuracies()
     strategy.observer = found
     with contextlib.redirect_stdout(io.StringIO()):

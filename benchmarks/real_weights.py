@@ -21,16 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower import prototypes
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import BackboneConfig, Config
-from pip_flower.config.files import Selection, load_config
+from pip_flower.data.batches import batches
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData, Samples
 from pip_flower.data.views import Views
 from pip_flower.fidelity import Paper
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 from pip_flower.models.backbone import Backbone, load_backbone
 from pip_flower.runtime.devices import prepare_process
-from pip_flower.data.batches import batches
 
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 SOURCES = {".npz": "npz", ".zip": "tinyimagenet"}
@@ -63,7 +63,7 @@ def configuration(options: argparse.Namespace, source: Path) -> Config:
     keep = {"classes": options.classes, "train": options.train, "test": options.test}
     overrides += "".join(f" dataset.keep.{name}={count}" for name, count in keep.items())
     chosen = Selection(dataset=SOURCES[source.suffix], overrides=overrides, data_dir=str(source))
-    return load_config(chosen, options_type)
+    return load_config(chosen)
 
 
 def measure(options: argparse.Namespace, assets: Path) -> Table:

@@ -14,14 +14,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.config.files import Selection, load_config
-from pip_flower.method.registry import make_method, make_strategy, options_type
-from pip_flower.prototypes import Prototypes
-from pip_flower.flower.records import content, serialised_bytes
-from pip_flower.reporting.published import PUBLISHED
-from pip_flower.flower.records import SAMPLES
-from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.config.files import Selection
+from pip_flower.flower.records import SAMPLES, content, serialised_bytes, to_record
+from pip_flower.method.configuration import load_config
+from pip_flower.method.registry import make_method
 from pip_flower.method.workspace import shared_workspace
+from pip_flower.prototypes import Prototypes
+from pip_flower.reporting.published import PUBLISHED
+from pip_flower.rounds.strategy import TaskStrategy
 
 METHODS = "pip-dualprompt,pip-l2p,fed-dualprompt,fed-l2p"
 
@@ -31,8 +31,8 @@ def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
     overrides = f"backbone.name={backbone} schedule.tasks=10 schedule.rounds=100"
     overrides += f" wire.full={str(full).lower()}"
     selection = Selection(method=method, dataset="cifar100", overrides=overrides)
-    strategy = make_strategy(make_method(shared_workspace(load_config(selection, options_type))))
-    bench = strategy.method.bench
+    strategy = TaskStrategy(make_method(shared_workspace(load_config(selection))))
+    bench = strategy.method.workspace
     for task in range(10):
         strategy.arrays |= strategy.method.start_task(task, strategy.arrays)
     if "prototype.mean" in strategy.arrays:
@@ -43,16 +43,16 @@ def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
 
 def kilobytes(strategy: TaskStrategy, task: int) -> tuple[float, float]:
     """A round of `task` in KB: up and down."""
-    down = strategy.to_send(task)
-    held = strategy.method.bench.tasks.classes[task][:6]
+    down = strategy.method.message(task, strategy.arrays)
+    held = strategy.method.workspace.tasks.classes[task][:6]
     up = {name: strategy.arrays[name] for name in strategy.method.sent_up(task)}
     if "prototype.mean" in up:
         up |= Prototypes.from_arrays(strategy.arrays).select(held).as_arrays()
     # The figures that a client of the prompt methods reports.
     metrics = dict.fromkeys(("first_epoch_loss", "last_epoch_loss", "backbone_loads", "fit_seconds"), 1.0)
     sizes = (
-        serialised_bytes(content(up, metrics={SAMPLES: 300, **metrics})),
-        serialised_bytes(content(down, config={"round": 1, "task": task})),
+        serialised_bytes(content(to_record(up), metrics={SAMPLES: 300, **metrics})),
+        serialised_bytes(content(to_record(down), config={"round": 1, "task": task})),
     )
     return sizes[0] / 1000, sizes[1] / 1000
 

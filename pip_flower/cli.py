@@ -13,16 +13,15 @@ from rich.console import Console
 from pip_flower.commands import data, deploy, doctor
 from pip_flower.commands.choices import choosing_parser, listed, seed_of, selection_of
 from pip_flower.commands.running import run_one, show_tables
-from pip_flower.config.files import about, available, load_config
+from pip_flower.config.schema import ConfigError
 from pip_flower.deployment.connection import deployment_runner
-from pip_flower.storage.files import write_json
 from pip_flower.flower.launcher import LaunchError, flower_runner
-from pip_flower.method.registry import entries, options_type
+from pip_flower.method.configuration import load_config, method_labels
 from pip_flower.parity import check_all, parity_table
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
 from pip_flower.server.resume import resumed
-from pip_flower.config.schema import ConfigError
+from pip_flower.storage.files import write_json
 
 _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
 
@@ -65,12 +64,12 @@ def _suite(options: argparse.Namespace, console: Console) -> int:
     base = selection_of(options)
     methods = listed(options.methods)
     if not methods:
-        known = ", ".join(available("method"))
+        known = ", ".join(method_labels())
         raise ConfigError("--methods", f"{options.methods!r} names none", f"Choose from: {known}")
     seeds = [seed_of(text, "--seeds") for text in listed(options.seeds)] or [base.seed]
     selections = [dataclasses.replace(base, method=method, seed=seed) for method in methods for seed in seeds]
     for selection in selections:
-        load_config(selection, options_type)
+        load_config(selection)
     with flower_runner() as runner:
         results = [run_one(runner, selection, _out_dir(options), console) for selection in selections]
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -86,19 +85,18 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _config_show(options: argparse.Namespace, console: Console) -> int:
-    config = load_config(selection_of(options), options_type)
+    config = load_config(selection_of(options))
     console.out(yaml.safe_dump(config.as_mapping(), sort_keys=False), end="", highlight=False)
     return 0
 
 
 def _methods(options: argparse.Namespace, console: Console) -> int:
-    titles = {entry.name: entry.title for entry in entries().values()}
+    labels = method_labels()
     if options.names:
-        console.out("\n".join(titles))
+        console.out("\n".join(labels))
         return 0
-    others = [label for label in available("method") if label not in titles]
-    for label in (*titles, *others):
-        console.out(f"{label:20} {titles.get(label) or about('method', label)}", highlight=False)
+    for label, about in labels.items():
+        console.out(f"{label:20} {about}", highlight=False)
     return 0
 
 
@@ -173,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(command=_config_show)
 
     methods = commands.add_parser("methods", help="list what --method can be")
-    methods.add_argument("--names", action="store_true", help="only the names of registered methods")
+    methods.add_argument("--names", action="store_true", help="only the names")
     methods.set_defaults(command=_methods)
 
     data.add_parser(commands)

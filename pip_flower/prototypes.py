@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pip_flower.aggregation import clipped_rows, middle
 from pip_flower.config.sections import AggregationConfig
 from pip_flower.fidelity import Paper
-from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 
 Floats = NDArray[np.floating]
 Integers = NDArray[np.int64]
@@ -181,34 +180,6 @@ def balanced_copies(classes: Integers, labels: Integers, batch_size: int) -> Int
     target = min(batch_size, len(labels)) / len(np.unique(labels))
     copies = np.round(target - in_batch - 1).clip(min=0)
     return np.asarray(copies, dtype=np.int64)
-
-
-def specs(dim: int, finite_variance: bool) -> dict[str, ArraySpec]:
-    """What a client's table looks like on the wire."""
-    whole, real = np.dtype(np.int64), np.dtype(np.float32)
-    return {
-        # Labels and counts are checked for what they say; their norm means nothing.
-        "prototype.classes": ArraySpec((None,), whole, scale=np.inf),
-        "prototype.mean": ArraySpec((None, dim), real),
-        "prototype.variance": ArraySpec((None, dim), real, finite=finite_variance),
-        "prototype.count": ArraySpec((None,), whole, scale=np.inf),
-    }
-
-
-def inspect(arrays: Mapping[str, NDArray[Any]], classes: Iterable[int], samples: int) -> None:
-    """Reject a table of a client with `samples` samples of `classes` that cannot be true."""
-    table = Prototypes.from_arrays(arrays)
-    if len({len(table.classes), len(table.mean), len(table.variance), len(table.count)}) != 1:
-        raise RejectedError("its prototypes have columns of different lengths")
-    if foreign := set(table.classes.tolist()) - set(classes):
-        raise RejectedError(f"it has a prototype of class {min(foreign)}, which the task does not have")
-    if np.any(table.classes[1:] <= table.classes[:-1]):
-        raise RejectedError("its prototypes are not sorted by class")
-    if np.any(table.variance < 0):
-        raise RejectedError("prototype.variance is negative")
-    if np.any(table.count < 1):
-        raise RejectedError("it has a prototype that rests on no sample")
-    check_counts("prototype.count", table.count, samples)
 
 
 def _stacked(tables: Sequence[Prototypes]) -> Prototypes:

@@ -1,8 +1,8 @@
 """Plays a short run of every method in this process and prints digests of what came out of it.
 
-Two revisions that print the same lines on the same machine compute the same numbers. The digest of the model is
-of its arrays' values, not of their names; that of the metrics leaves out times; traffic is apart, because a
-message may shrink without any result changing. `--compare FILE` says which lines differ from an earlier list.
+Two revisions that print the same lines on the same machine compute the same numbers. The digest of the model
+is of its arrays' values, not of their names; that of the metrics leaves out times; traffic is apart, because
+a message may shrink without any result changing.
 
     python scripts/fingerprints.py > before.txt
     python scripts/fingerprints.py --compare before.txt
@@ -27,9 +27,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 import pip_flower.runtime.torchvision_compat  # noqa: E402, F401  (before anything imports timm)
-from pip_flower.config.files import Selection, available, load_config  # noqa: E402
-from pip_flower.method.registry import options_type  # noqa: E402
-from runs import Notes, play  # noqa: E402
+from pip_flower.config.files import Selection, available  # noqa: E402
+from pip_flower.method.configuration import load_config  # noqa: E402
+from support.runs import Notes, play  # noqa: E402
 
 _SHORT = (
     "dataset.classes=6 dataset.keep.classes=6 dataset.keep.train=16 dataset.keep.test=6 federation.clients=4 "
@@ -68,7 +68,7 @@ def fingerprint(method: str, overrides: str) -> dict[str, str]:
         "out-dir": "",
         "resume": "",
     }
-    options = load_config(Selection.from_run_config(run_config), options_type).method.options
+    options = load_config(Selection.from_run_config(run_config)).method.options
     if hasattr(options, "network"):
         run_config["overrides"] += f" {_SMALL_NETWORK}"
     notes = play(run_config)
@@ -128,7 +128,9 @@ def main() -> int:
         found = "  ".join(f"{what} {value}" for what, value in fingerprint(method, overrides).items())
         differs = bool(before) and known.get(name) != found
         different += differs
-        print(f"{name} | {found}" + (f"   <- was {known.get(name, 'not there')}" if differs else ""), flush=True)
+        print(
+            f"{name} | {found}" + (f"   <- was {known.get(name, 'not there')}" if differs else ""), flush=True
+        )
     if before:
         print(f"{len(runs)} runs, {different} differ")
     return 1 if different else 0

@@ -43,11 +43,11 @@ def short_path() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
-    from pip_flower.config.files import Selection, load_config
+    from pip_flower.config.files import Selection
     from pip_flower.data.loading import load_data
-    from pip_flower.method.registry import options_type
+    from pip_flower.method.configuration import load_config
 
-    data = load_data(load_config(Selection(), options_type).dataset)
+    data = load_data(load_config(Selection()).dataset)
     arrays: dict[str, Any] = {}
     for name, samples, count in (("train", data.train, 16), ("test", data.test, 6)):
         rows = np.concatenate([np.flatnonzero(samples.labels == label)[:count] for label in range(6)])

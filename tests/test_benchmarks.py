@@ -1,9 +1,9 @@
 """The two implementations that the benchmark times do the same work."""
 
 import numpy as np
-from toy import toy_backbone
 
 from benchmarks.client_round import FastRound, PlainRound
+from support.toy import toy_backbone
 
 
 def test_fast_and_plain_round_give_the_same_losses_and_prototypes() -> None:

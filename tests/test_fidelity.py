@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy import images, toy_backbone, toy_state, toy_structure, toy_trainer
 
 from pip_flower import prototypes
-from pip_flower.runtime import devices as runtime
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper, Released, fidelity_named
-from pip_flower.method.base import ClientJob, ClientUpdate
-from pip_flower.methods.pip.method import PromptedMethod
-from pip_flower.method.registry import make_method, options_type
-from pip_flower.models import classifier
-from pip_flower.models.prompts.dualprompt import DualPrompt
-from pip_flower.method.base import Contribution
-from pip_flower.rounds.prompts import PromptStrategy
+from pip_flower.method.configuration import load_config
+from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution
+from pip_flower.method.registry import make_method
 from pip_flower.method.workspace import Workspace
+from pip_flower.methods.pip.pip import PIP
+from pip_flower.models.heads import LinearHead
+from pip_flower.models.prompts.dualprompt import DualPrompt
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.runtime import devices as runtime
+from support.toy import images, toy_backbone, toy_state, toy_structure, toy_trainer
 
 PAPER, RELEASED = Paper(), Released()
 
@@ -144,29 +144,29 @@ def test_head_is_averaged_in_the_last_round_only() -> None:
 
 
 @pytest.fixture
-def method(request: pytest.FixtureRequest, small_run: dict[str, Any]) -> Iterator[PromptedMethod]:
+def method(request: pytest.FixtureRequest, small_run: dict[str, Any]) -> Iterator[PIP]:
     """PIP-DualPrompt on six classes of digits, in the fidelity that the test asks for."""
     made = make_method(Workspace(_config(small_run, request.param)))
-    assert isinstance(made, PromptedMethod)
+    assert isinstance(made, PIP)
     return made
 
 
 def _config(small_run: dict[str, Any], fidelity: str) -> Config:
     run = {**small_run, "overrides": f"{small_run['overrides']} fidelity={fidelity}"}
-    return load_config(Selection.from_run_config(run), options_type)
+    return load_config(Selection.from_run_config(run))
 
 
-def _fit(method: PromptedMethod, arrays: dict[str, Any], memory: Any, round_: int = 1) -> ClientUpdate:
-    sent = {**arrays, **prototypes.empty(method.bench.backbone.dim).as_arrays()}
-    samples = method.bench.client_samples(0, 0, "train")
+def _fit(method: PIP, arrays: dict[str, Any], memory: Any, round_: int = 1) -> ClientUpdate:
+    sent = {**arrays, **prototypes.empty(method.workspace.backbone.dim).as_arrays()}
+    samples = method.workspace.client_samples(0, 0, "train")
     return method.fit(ClientJob(round_, 0, 0, sent, samples, memory))
 
 
 @pytest.mark.parametrize(("method", "kept"), [("paper", False), ("released", True)], indirect=["method"])
-def test_head_and_optimizer_that_stay_with_the_client(method: PromptedMethod, kept: bool) -> None:
+def test_head_and_optimizer_that_stay_with_the_client(method: PIP, kept: bool) -> None:
     arrays = method.start_task(0, {})
     first = _fit(method, arrays, {})
-    weight = classifier.row_names(0)[0]
+    weight = LinearHead(0).names(0)[0]
     assert (weight in first.memory) is kept
     assert any(name.startswith("adam.") for name in first.memory) is kept
     again, anew = (_fit(method, arrays, memory, round_=2) for memory in (first.memory, {}))
@@ -174,14 +174,12 @@ def test_head_and_optimizer_that_stay_with_the_client(method: PromptedMethod, ke
 
 
 @pytest.mark.parametrize(("method", "view"), [("paper", "test"), ("released", "train")], indirect=["method"])
-def test_view_that_prototypes_are_taken_from(
-    method: PromptedMethod, view: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_view_that_prototypes_are_taken_from(method: PIP, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     for name in ("test", "train"):
-        original = getattr(method.bench.views, name)
+        original = getattr(method.workspace.views, name)
         monkeypatch.setattr(
-            method.bench.views,
+            method.workspace.views,
             name,
             lambda *a, name=name, original=original: seen.append(name) or original(*a),
         )
@@ -196,23 +194,23 @@ def test_released_queries_are_never_those_of_the_deterministic_view(
 ) -> None:
     """L2P needs queries in both epochs and in the prototype pass."""
     l2p = make_method(Workspace(_config({**small_run, "method": "pip-l2p"}, fidelity)))
-    assert isinstance(l2p, PromptedMethod)
+    assert isinstance(l2p, PIP)
     asked: list[int] = []
-    original = l2p.bench.queries
-    monkeypatch.setattr(l2p.bench, "queries", lambda given: asked.append(len(given)) or original(given))
-    monkeypatch.setattr(l2p.exchange, "injects_own", lambda: False)
+    original = l2p.workspace.queries
+    monkeypatch.setattr(l2p.workspace, "queries", lambda given: asked.append(len(given)) or original(given))
+    monkeypatch.setattr(l2p.sharing, "injects_own", lambda: False)
     _fit(l2p, l2p.start_task(0, {}), {})
     assert len(asked) == calls
 
 
 @pytest.mark.parametrize(("method", "injects"), [("paper", True), ("released", False)], indirect=["method"])
 def test_own_prototypes_in_the_first_round(
-    method: PromptedMethod, injects: bool, monkeypatch: pytest.MonkeyPatch
+    method: PIP, injects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: list[int] = []
-    original = method.exchange.injection
+    original = method.sharing.injection
     monkeypatch.setattr(
-        method.exchange, "injection", lambda known, *a: tables.append(len(known)) or original(known, *a)
+        method.sharing, "injection", lambda known, *a: tables.append(len(known)) or original(known, *a)
     )
     _fit(method, method.start_task(0, {}), {})
     assert tables[0] == 0
@@ -220,21 +218,22 @@ def test_own_prototypes_in_the_first_round(
 
 
 @pytest.mark.parametrize(("method", "columns"), [("paper", 2), ("released", 6)], indirect=["method"])
-def test_classes_that_compete_at_test_time(method: PromptedMethod, columns: int) -> None:
+def test_classes_that_compete_at_test_time(method: PIP, columns: int) -> None:
     arrays = {name: torch.from_numpy(value) for name, value in method.start_task(0, {}).items()}
-    scores = method.scores(arrays, method.bench.test_samples(0), tasks=1)
+    scores = method.scores(arrays, method.workspace.test_samples(0), tasks=1)
     assert scores.shape[1] == columns == len(method.candidates(1))
-    rows = classifier.row_names(1)[0]
+    rows = LinearHead(0).names(1)[0]
     assert rows not in method.predicting(1)
 
 
 @pytest.mark.parametrize(("method", "resets"), [("paper", False), ("released", True)], indirect=["method"])
-def test_start_of_a_slot_in_a_later_round(method: PromptedMethod, resets: bool) -> None:
-    strategy = PromptStrategy(method)
+def test_start_of_a_slot_in_a_later_round(method: PIP, resets: bool) -> None:
+    strategy = TaskStrategy(method)
     for task in (0, 1):
         strategy.arrays |= method.start_task(task, strategy.arrays)
     strategy.arrays["expert.1"] = np.zeros_like(strategy.arrays["expert.1"])
-    sent = strategy.to_send(1)["expert.1"]
+    strategy.arrays |= method.start_round(1, strategy.arrays)
+    sent = strategy.method.message(1, strategy.arrays)["expert.1"]
     assert np.array_equal(sent, strategy.arrays["expert.0"]) is resets
     assert (not sent.any()) is not resets
 
@@ -242,10 +241,9 @@ def test_start_of_a_slot_in_a_later_round(method: PromptedMethod, resets: bool) 
 @pytest.mark.parametrize(
     ("method", "weights"), [("paper", (10, 60)), ("released", (1, 2))], indirect=["method"]
 )
-def test_weights_that_the_strategy_uses(method: PromptedMethod, weights: tuple[int, int]) -> None:
-    strategy = PromptStrategy(method)
+def test_weights_that_the_server_uses(method: PIP, weights: tuple[int, int]) -> None:
     found = [
-        strategy.weight(Contribution(0, rho, ClientUpdate({}, samples, {})))
+        method.weight(Contribution(0, rho, ClientUpdate({}, samples, {})))
         for rho, samples in ((1, 10), (2, 30))
     ]
     assert tuple(found) == weights
@@ -274,7 +272,7 @@ def test_released_clients_draw_their_classes_anew_in_every_round(small_run: dict
     held = {}
     for name in ("paper", "released"):
         run_config = small_run | {"overrides": f"{small_run['overrides']} {overrides} fidelity={name}"}
-        made = make_method(Workspace(load_config(Selection.from_run_config(run_config), options_type)))
+        made = make_method(Workspace(load_config(Selection.from_run_config(run_config))))
         held[name] = [[set(made.samples(0, client, r).ids) for client in range(4)] for r in (1, 2, 3)]
     paper, released = held["paper"], held["released"]
     assert paper[0] == paper[1] == paper[2]

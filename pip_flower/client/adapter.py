@@ -1,19 +1,31 @@
 """The content of Flower messages to calls of the NumPyClient and back."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, RecordDict
+from flwr.common import NDArrays
 
+from pip_flower.arrays import pick
+from pip_flower.client.constants import ConstantArrays
+from pip_flower.client.node_settings import check_node_config, config_on_node, partition_of
 from pip_flower.client.numpy_client import FederatedClient
 from pip_flower.client.state import ClientStates
-from pip_flower.runtime.process import state_directory
+from pip_flower.flower.records import (
+    ARRAYS,
+    CONFIG,
+    CONSTANT,
+    LACKS,
+    PHASE,
+    SAMPLES,
+    content,
+    to_record,
+)
+from pip_flower.method.exchange import Exchange
 from pip_flower.method.registry import make_method
-from pip_flower.client.node_settings import check_node_config, config_on_node, partition_of
-from pip_flower.flower.records import ARRAYS, CONFIG, content
-from pip_flower.runtime.process import once_per_process
-from pip_flower.flower.records import SAMPLES
 from pip_flower.method.workspace import shared_workspace
+from pip_flower.runtime.process import once_per_process, state_directory
 
 
 def client_for(context: Context) -> FederatedClient:
@@ -21,12 +33,12 @@ def client_for(context: Context) -> FederatedClient:
     check_node_config(context.node_config)
     partition = partition_of(context.node_config)
     config = config_on_node(context.run_config, context.node_config)
-    bench = shared_workspace(config)
-    method = once_per_process(("method", config), lambda: make_method(bench))
+    workspace = shared_workspace(config)
+    method = once_per_process(("method", config), lambda: make_method(workspace))
     return FederatedClient(method, partition)
 
 
-def answer_query(asked: RecordDict, context: Context) -> RecordDict:
+def reply_to_query(asked: RecordDict, context: Context) -> RecordDict:
     """Who this node is, and which of its states in this run it still has."""
     client = client_for(context)
     states = _states(client, _config(asked))
@@ -34,26 +46,50 @@ def answer_query(asked: RecordDict, context: Context) -> RecordDict:
     return content(config=properties)
 
 
-def answer_train(asked: RecordDict, context: Context) -> RecordDict:
-    """One round of training."""
+def reply_to_train(asked: RecordDict, context: Context) -> RecordDict:
+    """One round of training, or the work at the end of a task."""
     client = client_for(context)
     config = _config(asked)
+    task, exchange = int(config["task"]), client.exchange(str(config.get(PHASE, "")))
+    parameters = _with_constants(asked, config, exchange, _state_root(client))
+    if parameters is None:
+        return content(config={LACKS: config[CONSTANT]})
     _recall(client, config)
-    arrays, samples, metrics = client.fit(_parameters(asked), config)
+    arrays, samples, metrics = client.fit(parameters, config)
     if client.method.keeps_memory():
         _states(client, config).save(int(config["round"]), int(config["since"]), client.memory)
-    names = client.method.sent_up(int(config["task"]))
-    named = dict(zip(names, arrays, strict=True))
-    return content(named, metrics={SAMPLES: samples, **metrics})
+    named = dict(zip(exchange.sent_up(task), arrays, strict=True))
+    return content(to_record(named), metrics={SAMPLES: samples, **metrics})
 
 
-def answer_evaluate(asked: RecordDict, context: Context) -> RecordDict:
+def reply_to_evaluate(asked: RecordDict, context: Context) -> RecordDict:
     """Accuracy on the client's own test samples."""
     client = client_for(context)
     config = _config(asked)
     _recall(client, config)
-    loss, samples, metrics = client.evaluate(_parameters(asked), config)
+    parameters = asked.array_records[ARRAYS].to_numpy_ndarrays()
+    loss, samples, metrics = client.evaluate(parameters, config)
     return content(metrics={SAMPLES: samples, "loss": loss, **metrics})
+
+
+def _with_constants(
+    asked: RecordDict, config: Mapping[str, Any], exchange: Exchange, root: Path
+) -> NDArrays | None:
+    """The message's arrays and then those that travel once per task, from the message or from this machine's
+    disk; None if they are in neither."""
+    task = int(config["task"])
+    sent = {name: array.numpy() for name, array in asked.array_records[ARRAYS].items()}
+    constant = exchange.constant(task)
+    if constant:
+        store, digest = ConstantArrays(root, str(config["run"])), str(config[CONSTANT])
+        if sent.keys() >= set(constant):
+            store.save(digest, pick(sent, constant))
+        else:
+            kept = store.load(digest)
+            if kept is None or not kept.keys() >= set(constant):
+                return None
+            sent |= kept
+    return [sent[name] for name in (*exchange.sent_down(task), *constant)]
 
 
 def _recall(client: FederatedClient, config: Mapping[str, Any]) -> None:
@@ -63,20 +99,19 @@ def _recall(client: FederatedClient, config: Mapping[str, Any]) -> None:
 
 
 def _states(client: FederatedClient, config: Mapping[str, Any]) -> ClientStates:
-    root = state_directory(client.method.bench.config.runtime)
-    return ClientStates(root, str(config["run"]), client.partition)
+    return ClientStates(_state_root(client), str(config["run"]), client.partition)
 
 
-def _parameters(asked: RecordDict) -> Any:
-    return asked.array_records[ARRAYS].to_numpy_ndarrays()
+def _state_root(client: FederatedClient) -> Path:
+    return state_directory(client.method.config.runtime)
 
 
 def _config(asked: RecordDict) -> dict[str, Any]:
     return dict(asked.config_records[CONFIG])
 
 
-ANSWERS: dict[str, Callable[[RecordDict, Context], RecordDict]] = {
-    "query": answer_query,
-    "train": answer_train,
-    "evaluate": answer_evaluate,
+REPLIES: dict[str, Callable[[RecordDict, Context], RecordDict]] = {
+    "query": reply_to_query,
+    "train": reply_to_train,
+    "evaluate": reply_to_evaluate,
 }

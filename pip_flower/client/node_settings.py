@@ -5,14 +5,14 @@ The rest of the configuration comes with the run and is the same on all nodes.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
-from pip_flower.method.registry import options_type
-from pip_flower.runtime.process import once_per_process
+from pip_flower.config.files import Selection
+from pip_flower.config.paths import absolute_path
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config
+from pip_flower.method.configuration import load_config
+from pip_flower.runtime.process import once_per_process
 
 PARTITION = "partition-id"
 _PARTITIONS = "num-partitions"
@@ -43,7 +43,7 @@ def config_on_node(run_config: Mapping[str, Any], node_config: Mapping[str, Any]
     own = _own(node_config)
     return once_per_process(
         ("config", selection, tuple(own.items())),
-        lambda: _with_own(load_config(selection, options_type), own),
+        lambda: _with_own(load_config(selection), own),
     )
 
 
@@ -68,8 +68,8 @@ def _own(node_config: Mapping[str, Any]) -> dict[str, str]:
 
 def _with_own(config: Config, own: Mapping[str, str]) -> Config:
     for name, value in own.items():
-        if name in _PLACES and not Path(value).expanduser().is_absolute():
-            raise ConfigError(f"node-config {name}", f"{value!r} is a relative path", "Give an absolute path")
+        if name in _PLACES:
+            absolute_path(f"node-config {name}", value)
         section, key = _PLACES.get(name, ("runtime", _DEVICE))
         changed: Any = replace(getattr(config, section), **{key: value})
         config = replace(config, **{section: changed})

@@ -1,7 +1,8 @@
 """The Flower NumPyClient: one client of the federation, usable on its own.
 
-Arrays travel as lists; their names are `method.sent_down(task)` on the way in and `method.sent_up(task)` on
-the way out (`method.predicting(task + 1)` for `evaluate`).
+Arrays travel as lists. Those of an exchange (training, or the work at the end of a task) are, by name,
+`sent_down(task)` and then `constant(task)` on the way in and `sent_up(task)` on the way out; those of
+`evaluate` are `method.predicting(task + 1)`.
 """
 
 import json
@@ -12,9 +13,12 @@ from flwr.client import NumPyClient
 from flwr.common import Config as FlowerConfig
 from flwr.common import NDArrays, Scalar
 
-from pip_flower.method.evaluation import evaluate
 from pip_flower.arrays import Arrays
-from pip_flower.method.base import ClientJob, Method
+from pip_flower.flower.records import CONCLUDE, PHASE
+from pip_flower.method.base import Method
+from pip_flower.method.evaluation import evaluate
+from pip_flower.method.exchange import ClientJob, Exchange
+from pip_flower.method.registry import entry
 from pip_flower.models.backbone import backbone_loads
 
 
@@ -28,31 +32,43 @@ class FederatedClient(NumPyClient):
         self.method = method
         self.partition = partition
         self.memory: Arrays = memory or {}
-        clients = method.bench.config.federation.clients
+        clients = method.workspace.config.federation.clients
         if not 0 <= partition < clients:
             raise ValueError(f"partition {partition} does not exist: there are {clients} clients")
 
     def get_properties(self, config: FlowerConfig) -> dict[str, Scalar]:  # noqa: ARG002
         """Who this client is, what it must have in common with the server and, where the server cannot
         know it, how many samples of which classes it holds."""
-        bench = self.method.bench
+        workspace = self.method.workspace
         properties: dict[str, Scalar] = {
             "partition": self.partition,
-            "config": bench.config.digest(),
+            "config": workspace.config.digest(),
             "backbone": self.method.fingerprint(),
+            "method": entry(workspace.config.method.name).package,
         }
-        if bench.reports_holdings():
-            properties["held"] = json.dumps(bench.holdings(self.partition))
+        if workspace.reports_holdings():
+            properties["held"] = json.dumps(workspace.holdings(self.partition))
         return properties
 
+    def exchange(self, phase: str = "") -> Exchange:
+        """What a message of that phase is part of: training, or the work at the end of a task."""
+        if phase != CONCLUDE:
+            return self.method
+        if self.method.conclusion is None:
+            raise ValueError(f"{type(self.method).__name__} has nothing to do at the end of a task")
+        return self.method.conclusion
+
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train one round; `config` gives "task" (from 0) and "round" (from 1)."""
+        """One round's work; `config` gives "task" (from 0), "round" (from 1) and, at the end of a task,
+        "phase"."""
         began = time.monotonic()
         task, round_ = int(config["task"]), int(config["round"])
-        arrays = dict(zip(self.method.sent_down(task), parameters, strict=True))
+        exchange = self.exchange(str(config.get(PHASE, "")))
+        names = (*exchange.sent_down(task), *exchange.constant(task))
+        arrays = dict(zip(names, parameters, strict=True))
         samples = self.method.samples(task, self.partition, round_)
         job = ClientJob(round_, task, self.partition, arrays, samples, self.memory)
-        update = self.method.fit(job)
+        update = exchange.fit(job)
         if update.memory and not self.method.keeps_memory():
             raise ValueError(f"{type(self.method).__name__} has a memory that keeps_memory() denies")
         self.memory = update.memory
@@ -61,8 +77,8 @@ class FederatedClient(NumPyClient):
             "backbone_loads": backbone_loads(),
             "fit_seconds": time.monotonic() - began,
         }
-        answer = [np.asarray({**arrays, **update.arrays}[name]) for name in self.method.sent_up(task)]
-        return answer, update.samples, metrics
+        reply = [np.asarray({**arrays, **update.arrays}[name]) for name in exchange.sent_up(task)]
+        return reply, update.samples, metrics
 
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
@@ -74,7 +90,7 @@ class FederatedClient(NumPyClient):
         tasks = int(config["task"]) + 1
         arrays = dict(zip(self.method.predicting(tasks), parameters, strict=True))
         arrays |= self.method.own_arrays(tasks, self.memory)
-        tests = [self.method.bench.client_samples(task, self.partition, "test") for task in range(tasks)]
+        tests = [self.method.workspace.client_samples(task, self.partition, "test") for task in range(tasks)]
         scores = evaluate(self.method, arrays, tests)
         total = sum(score.total for score in scores)
         correct = sum(score.correct for score in scores)

@@ -8,9 +8,9 @@ clients along.
 import re
 from pathlib import Path
 
-from pip_flower.storage.files import sweep
 from pip_flower.arrays import Arrays
-from pip_flower.storage.checksummed import TornFileError, read_sealed, write_sealed
+from pip_flower.storage.checksummed import TornFileError, read_checksummed, write_checksummed
+from pip_flower.storage.files import sweep
 
 # The server keeps at least two checkpoints, and a client has at most one state that belongs to each.
 _KEPT = 2
@@ -35,7 +35,7 @@ class ClientStates:
         if round_ == 0:
             return {}
         try:
-            return read_sealed(self._path(round_)).arrays
+            return read_checksummed(self._path(round_)).arrays
         except (FileNotFoundError, TornFileError) as error:
             raise LostStateError(
                 f"this client's own state after round {round_} is lost ({error}); it cannot go on without"
@@ -53,7 +53,7 @@ class ClientStates:
         for known in self._rounds():
             if known not in before[-_KEPT:]:
                 self._path(known).unlink()
-        write_sealed(self._path(round_), memory, {"round": round_})
+        write_checksummed(self._path(round_), memory, {"round": round_})
 
     def intact(self) -> list[int]:
         """Rounds whose states can be gone on from."""
@@ -74,4 +74,3 @@ class ClientStates:
 
     def _path(self, round_: int) -> Path:
         return self.directory / f"round-{round_:06}.state"
-

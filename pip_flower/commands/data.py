@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.config.files import Selection, available
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config, DatasetConfig
-from pip_flower.config.files import Selection, available, load_config
 from pip_flower.data.download import fetch
 from pip_flower.data.loading import load_data, open_data
 from pip_flower.data.notices import say
@@ -23,10 +24,9 @@ from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
 from pip_flower.data.tasks import split_tasks
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
 from pip_flower.runtime.process import cache_directory
-from pip_flower.config.schema import ConfigError
 
 
 def add_parser(commands: Any) -> None:
@@ -80,7 +80,7 @@ def _info(options: argparse.Namespace, console: Console) -> int:
 
 
 def _partition(options: argparse.Namespace, console: Console) -> int:
-    config = load_config(selection_of(options), options_type)
+    config = load_config(selection_of(options))
     if config.partition.scheme == "local":
         raise ConfigError(
             "partition.scheme", "every node holds its own images", "There is nothing to deal out"
@@ -153,7 +153,7 @@ def _downloaded(config: DatasetConfig, source: Source) -> DatasetConfig:
 def _config_of(options: argparse.Namespace) -> Config:
     """The data set of a conf/dataset file as it is, however many classes and tasks it may get."""
     selection = replace(selection_of(options), dataset=options.name)
-    return load_config(_single_task(selection), options_type)
+    return load_config(_single_task(selection))
 
 
 def _single_task(selection: Selection) -> Selection:

@@ -7,13 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
+from pip_flower.client.node_settings import with_node_settings
 from pip_flower.commands.choices import choosing_parser, selection_of
 from pip_flower.config.sections import Config
-from pip_flower.config.files import load_config
 from pip_flower.deployment.bundles import NODE_CONFIG, bundle_settings
 from pip_flower.deployment.doctor import Finding, examine
-from pip_flower.method.registry import options_type
-from pip_flower.client.node_settings import with_node_settings
+from pip_flower.method.configuration import load_config
 
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
@@ -39,7 +38,7 @@ def _doctor(options: argparse.Namespace, console: Console) -> int:
 
 
 def _config(options: argparse.Namespace, bundle: Path | None) -> Config:
-    config = load_config(replace(selection_of(options), method=options.method), options_type)
+    config = load_config(replace(selection_of(options), method=options.method))
     if bundle is None or not (bundle / NODE_CONFIG).is_file():
         return config
     return with_node_settings(config, bundle_settings(bundle))

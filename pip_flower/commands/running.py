@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.deployment.connection import DeploymentRunner
 from pip_flower.flower.launcher import FlowerRunner, LaunchError, Simulation
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
@@ -19,7 +19,7 @@ def run_one(
     runner: FlowerRunner, selection: Selection, out_dir: Path, console: Console, resume: str = ""
 ) -> RunResult:
     """Run the app to its end; what it left behind."""
-    config = load_config(selection, options_type)
+    config = load_config(selection)
     run_config = {
         "experiment": selection.experiment,
         "method": selection.method,

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 
-from pip_flower.config.sections import Config
 from pip_flower.config.paths import absolute_path
 from pip_flower.config.schema import ConfigError, origin_of
+from pip_flower.config.sections import Config
 
 PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir", "runtime.cache_dir")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")

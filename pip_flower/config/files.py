@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 
-from pip_flower.config.sections import Config
 from pip_flower.config.checks import PATH_KEYS, check_config
 from pip_flower.config.schema import ConfigError, build
+from pip_flower.config.sections import Config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _GROUPS = ("dataset", "federation", "method")
@@ -153,7 +153,7 @@ def available(group: str) -> list[str]:
 
 
 def method_labels(catalogue: Catalogue) -> dict[str, str]:
-    """What `method` can be: the files of conf/method and those of other packages, with their first comments."""
+    """What `method` can be: files of conf/method and of other packages, each with its first comment."""
     ours = {label: conf_directory() / "method" / f"{label}.yaml" for label in available("method")}
     found = {**catalogue.method_files(), **ours}
     return {label: "" if path is None else _first_comment(path) for label, path in sorted(found.items())}
@@ -257,9 +257,7 @@ def _find(group: str, name: str, elsewhere: Mapping[str, Path | None]) -> tuple[
 def _read_group(group: str, name: str, elsewhere: Mapping[str, Path | None] | None = None) -> dict[str, Any]:
     if name not in available(group):
         known = sorted({*available(group), *(elsewhere or {})})
-        raise ConfigError(
-            group, f"there is no conf/{group}/{name}.yaml", f"Choose from: {', '.join(known)}"
-        )
+        raise ConfigError(group, f"there is no conf/{group}/{name}.yaml", f"Choose from: {', '.join(known)}")
     return _read(conf_directory() / group / f"{name}.yaml")
 
 

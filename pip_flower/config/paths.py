@@ -6,7 +6,7 @@ from pip_flower.config.schema import ConfigError
 
 
 def absolute_path(key: str, given: str, origin: str = "") -> Path:
-    """`given` as a path that does not depend on the directory it is read in, or a refusal that names `key`."""
+    """`given` as a path that is the same from every directory, or a refusal that names `key`."""
     path = Path(given).expanduser()
     if not path.is_absolute():
         raise ConfigError(

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.notices import progress, say
 from pip_flower.data.sources.listing import Image, Listing, Part
-from pip_flower.config.schema import ConfigError
 
 ROW = np.dtype([("label", "<i8"), ("id", "<i8"), ("sum", "<u4")])
 _UNREADABLE = (

@@ -7,9 +7,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.notices import progress, say
 from pip_flower.data.sources.base import Archive
-from pip_flower.config.schema import ConfigError
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError, as_mapping
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.samples import ImageData, Samples, StoredImages
 from pip_flower.data.sources.base import Source
@@ -14,7 +15,6 @@ from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import MissingDataError, walk
 from pip_flower.data.store import ImageStore
 from pip_flower.runtime.process import user_cache_directory
-from pip_flower.config.schema import ConfigError, as_mapping
 
 # What decides which images are stored, and how.
 _STORED_BY = ("source", "data_dir", "class_names", "stored_size", "test_fraction", "on_corrupt", "keep")

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.data.population import active_clients
 from pip_flower.data.tasks import TaskSplit
 from pip_flower.runtime.streams import stream
-from pip_flower.config.schema import ConfigError
 
 Rows = NDArray[np.int64]
 Hands = list[list[Rows]]

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.decoding import ROW, checksums, decode_into
 from pip_flower.data.notices import say
 from pip_flower.data.sources.listing import Listing
 from pip_flower.storage.files import write_bytes, write_json
-from pip_flower.config.schema import ConfigError
 
 _FORMAT = 1
 _log = logging.getLogger(__name__)

@@ -28,8 +28,16 @@ class TaskSplit:
 
     def targets(self, labels: NDArray[np.int64], task: int) -> NDArray[np.int64]:
         """Labels of `task` as positions among the task's classes."""
-        position = {label: index for index, label in enumerate(self.classes[task])}
-        return np.array([position[int(label)] for label in labels], dtype=np.int64)
+        return _positions(labels, self.classes[task])
+
+    def positions(self, labels: NDArray[np.int64], tasks: int) -> NDArray[np.int64]:
+        """Labels of the first `tasks` tasks as positions among all classes seen by then."""
+        return _positions(labels, self.seen(tasks))
+
+
+def _positions(labels: NDArray[np.int64], classes: tuple[int, ...]) -> NDArray[np.int64]:
+    position = {label: index for index, label in enumerate(classes)}
+    return np.array([position[int(label)] for label in labels], dtype=np.int64)
 
 
 def split_tasks(config: Config) -> TaskSplit:

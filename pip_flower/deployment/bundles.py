@@ -6,11 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.deployment import texts
 from pip_flower.deployment.certificates import authority, node_key, server_certificate
 from pip_flower.deployment.plan import SERVER, Plan
 from pip_flower.storage.files import write_bytes, write_text
-from pip_flower.config.schema import ConfigError
 
 NODE_CONFIG = "node.conf"
 

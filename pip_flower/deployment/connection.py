@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.deployment.plan import CONNECTION
 from pip_flower.deployment.texts import PLACE
-from pip_flower.flower.programs import termination_interrupts
 from pip_flower.flower.launcher import FlowerRunner, LaunchError
-from pip_flower.config.schema import ConfigError
+from pip_flower.flower.programs import termination_interrupts
 
 _PATIENCE = 60
 

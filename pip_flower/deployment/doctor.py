@@ -17,15 +17,14 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from pip_flower.client.state import state_directory
+from pip_flower.client.warm.sockets import UnsafePlaceError, socket_directory
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.deployment.certificates import days_left
 from pip_flower.deployment.texts import dialled
-from pip_flower.client.warm.sockets import UnsafePlaceError, socket_directory
-from pip_flower.runtime.process import cache_directory
-from pip_flower.runtime.devices import pick_device
-from pip_flower.config.schema import ConfigError
 from pip_flower.method.workspace import shared_workspace
+from pip_flower.runtime.devices import pick_device
+from pip_flower.runtime.process import cache_directory, state_directory
 
 _GIGABYTE = 1 << 30
 _LITTLE_SPACE = 2 * _GIGABYTE

@@ -18,8 +18,8 @@ from pathlib import Path
 from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import DeploymentRunner, deployment_runner, register_all
 from pip_flower.deployment.plan import SERVER, Plan
-from pip_flower.flower.programs import free_port, termination_interrupts
 from pip_flower.flower.launcher import LaunchError
+from pip_flower.flower.programs import free_port, termination_interrupts
 
 _STARTUP_SECONDS = 60
 _RESTART_SECONDS = 2.0

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from pip_flower.client.warm.sockets import worker_wanted
 from pip_flower.deployment import prefork
 from pip_flower.deployment.prefork import start_forking
 from pip_flower.flower.polling import hasten_pulls, shorten_sleeps
-from pip_flower.client.warm.sockets import worker_wanted
 
 _PROGRAM = "flower-supernode"
 _POLL_SECONDS = 0.25

@@ -13,9 +13,9 @@ from pip_flower.arrays import Arrays
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 # Among a reply's metrics: how many samples it rests on.
 SAMPLES = "num-examples"
-# What a training message tells: which of a method's exchanges it is part of, and the digest of the arrays that
-# travel once per task; in the reply, that the client does not have them.
-PHASE, TRAIN, CONCLUDE = "phase", "train", "conclude"
+# What a training message tells: whether it is the work at the end of a task, and the digest of the arrays
+# that travel once per task; in a reply, that the client does not have them.
+PHASE, CONCLUDE = "phase", "conclude"
 CONSTANT, LACKS = "constant", "lacks"
 
 

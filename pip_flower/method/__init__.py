@@ -1,4 +1,4 @@
-"""What a method is: its options, its client side and its server side. The methods themselves are in `methods/`.
+"""What a method is: its options, its client side and its server side; `methods/` has those that there are.
 
 An author of a method, in this tree or in a package of their own, needs only what is named here and, for the
 parts that methods share, `pip_flower.methods`, `pip_flower.models` and `pip_flower.data`.

@@ -21,7 +21,8 @@ class _Catalogue:
         for entry in registry.entries().values():
             if entry.files is not None:
                 beside = {path.stem: path for path in sorted(entry.files.glob("*.yaml"))}
-                found |= {entry.name: None} | beside
+                found[entry.name] = None
+                found |= beside
         return found
 
     def method_options(self, name: str) -> type:

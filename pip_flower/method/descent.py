@@ -1,21 +1,29 @@
-"""The plain training loop: one clipped optimizer step per loss."""
+"""The plain training loop: one clipped optimizer step per batch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Batch = TypeVar("Batch")
+
 
 def descend(
-    losses: Iterable[Tensor], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer, clip_norm: float
+    batches: Iterable[Batch],
+    loss: Callable[[Batch], Tensor],
+    parameters: Sequence[Tensor],
+    optimizer: torch.optim.Optimizer,
+    clip_norm: float,
 ) -> float:
-    """A step for each loss; their mean. `losses` must be lazy: each is computed after the step before it."""
-    seen = []
-    for loss in losses:
+    """A step for each batch, with the loss that it has after the step before; the mean of the losses."""
+    losses = []
+    for batch in batches:
+        value = loss(batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        value.backward()
         nn.utils.clip_grad_norm_(parameters, clip_norm)
         optimizer.step()
-        seen.append(loss.detach())
+        losses.append(value.detach())
     # One synchronisation with the device per epoch, not per step.
-    return float(torch.stack(seen).mean())
+    return float(torch.stack(losses).mean())

@@ -28,7 +28,7 @@ class Score:
 def evaluate(method: Method, arrays: Mapping[str, NDArray[Any]], tests: Sequence[Samples]) -> list[Score]:
     """`arrays` are all that prediction needs; `tests[i]` are samples of task i, for each task learnt."""
     tasks = len(tests)
-    device = method.bench.device
+    device = method.workspace.device
     state = {name: torch.tensor(value, device=device) for name, value in arrays.items()}
     labels = np.array(method.candidates(tasks))
     scores = []

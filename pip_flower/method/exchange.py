@@ -1,4 +1,4 @@
-"""One kind of work that clients do for the server: what they get, what they do, how their replies are merged."""
+"""One kind of work that clients do for the server: what they get, what they do, how replies are merged."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -46,7 +46,7 @@ def merged(
     rules: Mapping[str, Merge],
     config: AggregationConfig,
 ) -> NamedArrays:
-    """The arrays that `updates` of clients (at least one) with these `weights` change, by the rule of each."""
+    """The arrays that `updates` of clients with these `weights` change, by the rule of each."""
     averaged = [name for name, rule in rules.items() if isinstance(rule, Mean)]
     changed: NamedArrays = {}
     if averaged:

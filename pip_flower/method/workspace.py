@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pip_flower.arrays import NamedArrays
 from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.loading import load_data
@@ -18,9 +19,11 @@ from pip_flower.data.sources.listing import require_images
 from pip_flower.data.tasks import TaskSplit, split_tasks
 from pip_flower.data.views import Views
 from pip_flower.models.backbone import Backbone, shared_backbone
+from pip_flower.models.heads import Head
 from pip_flower.models.query_cache import QueryCache, image_key
-from pip_flower.runtime.process import cache_directory, once_per_process
 from pip_flower.runtime.devices import canonical_batch, numerics, prepare_process
+from pip_flower.runtime.process import cache_directory, once_per_process
+from pip_flower.runtime.streams import torch_stream
 
 _STORED_AT_ONCE = 256
 
@@ -55,6 +58,12 @@ class Workspace:
         """Training and test views for this data set and backbone."""
         b = self.backbone
         return Views(self.config.dataset, b.image_size, b.mean, b.std, self.device)
+
+    def fresh_head(self, head: Head, task: int, generator: torch.Generator | None = None) -> NamedArrays:
+        """The arrays that a head starts a task with, from the generator or from the run's own stream."""
+        drawn = generator or torch_stream(self.config.seed, "start-task", task)
+        fresh = head.start_task(task, len(self.tasks.classes[task]), drawn)
+        return {name: value.numpy() for name, value in fresh.items()}
 
     @property
     def is_local(self) -> bool:
@@ -148,4 +157,3 @@ class Workspace:
 def shared_workspace(config: Config) -> Workspace:
     """The workspace of this process for `config`."""
     return once_per_process(("workspace", config), lambda: Workspace(config))
-

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
+from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.data.samples import Samples
-from pip_flower.arrays import Arrays
-from pip_flower.method.base import ClientJob
+from pip_flower.method.exchange import ClientJob
+from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
-from pip_flower.methods.statistics import Grouping, StatisticsMethod, as_tensor
-from pip_flower.rounds.statistics import StatisticsStrategy
 from pip_flower.method.reply_checks import RejectedError, check_counts
+from pip_flower.method.round import Round
+from pip_flower.methods.statistics import StatisticsMethod, as_tensor
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ class NCMOptions:
 class NCM(StatisticsMethod):
     """`sum.t` [classes, D] and `count.t` [classes] from the clients; `mean.t` from the server."""
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+    def start_task(self, task: int, arrays: Arrays) -> NamedArrays:  # noqa: ARG002
         """Empty sums."""
-        classes = len(self.bench.tasks.classes[task])
-        empty = np.zeros((classes, self.bench.backbone.dim))
+        classes = len(self.workspace.tasks.classes[task])
+        empty = np.zeros((classes, self.workspace.backbone.dim))
         return {f"sum.{task}": empty, f"count.{task}": np.zeros(classes)}
 
     def returned(self, task: int) -> tuple[str, ...]:
@@ -41,24 +40,25 @@ class NCM(StatisticsMethod):
         """Class means and how many samples are behind them."""
         return tuple(f"{kind}.{task}" for task in range(tasks) for kind in ("mean", "count"))
 
-    def groups(self, task: int) -> dict[str, Grouping]:
+    def merging(self, round_: Round) -> Mapping[str, Merge]:
         """A mean per class."""
-        return {f"sum.{task}": Grouping(f"count.{task}", axis=0)}
+        sums, counts = self.returned(round_.task)
+        return {sums: Sum(counts, axis=0), counts: Sum()}
 
-    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+    def inspect(self, task: int, reply: Arrays, samples: int) -> None:
         """Counts of the client's samples; nothing comes of nothing."""
-        sums, count = (answer[name] for name in self.returned(task))
+        sums, count = (reply[name] for name in self.returned(task))
         check_counts(f"count.{task}", count, samples)
         if np.any(sums[count == 0]):
             raise RejectedError(f"sum.{task} has a class that count.{task} does not have")
 
-    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
+    def summed(self, job: ClientJob) -> NamedArrays:
         """Sum of features and number of samples of each class."""
         members = self.one_hot(job.samples.labels, job.task)
         sums = members.T @ self.features(job.samples)
         return {f"sum.{job.task}": sums, f"count.{job.task}": members.sum(axis=0)}
 
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    def solve(self, tasks: int, arrays: Arrays) -> NamedArrays:
         """The means of the newest task's classes."""
         sums, count = (np.asarray(arrays[f"{kind}.{tasks - 1}"]) for kind in ("sum", "count"))
         return {f"mean.{tasks - 1}": sums / np.maximum(count, 1)[:, None]}
@@ -72,4 +72,4 @@ class NCM(StatisticsMethod):
         return cosine.masked_fill(count == 0, -torch.inf)
 
 
-register("ncm", title="Nearest class mean", options=NCMOptions, method=NCM, strategy=StatisticsStrategy)
+register("ncm", title="Nearest class mean", options=NCMOptions, method=NCM)

@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.schema import Bounds
 from pip_flower.data.samples import Samples
-from pip_flower.arrays import Arrays
-from pip_flower.method.base import ClientJob
+from pip_flower.method.exchange import ClientJob
+from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
-from pip_flower.methods.statistics import Floats, Grouping, StatisticsMethod
+from pip_flower.method.reply_checks import RejectedError, check_counts
+from pip_flower.method.round import Round
+from pip_flower.methods.statistics import Floats, StatisticsMethod
 from pip_flower.runtime.process import once_per_process
 from pip_flower.runtime.streams import stream
-from pip_flower.config.schema import Bounds
-from pip_flower.rounds.statistics import StatisticsStrategy
-from pip_flower.method.reply_checks import RejectedError, check_counts
 
 _RIDGES = 10.0 ** np.arange(-8, 9)
 _PARTS = ("fit", "held")
@@ -39,11 +39,11 @@ class RanPAC(StatisticsMethod):
 
     options: RanPACOptions
 
-    def start_task(self, task: int, arrays: Arrays) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+    def start_task(self, task: int, arrays: Arrays) -> NamedArrays:  # noqa: ARG002
         """Empty sums; second moments run on over all tasks."""
         size = self.options.features
-        classes = len(self.bench.tasks.classes[task])
-        added: dict[str, NDArray[Any]] = {}
+        classes = len(self.workspace.tasks.classes[task])
+        added: NamedArrays = {}
         for part in _PARTS:
             added[f"cross.{part}.{task}"] = np.zeros((size, classes))
             added[f"labels.{part}.{task}"] = np.zeros(classes)
@@ -56,24 +56,26 @@ class RanPAC(StatisticsMethod):
         kinds = ("gram.{}", "cross.{}.{}", "count.{}", "labels.{}.{}")
         return tuple(kind.format(part, task) for part in _PARTS for kind in kinds)
 
-    def groups(self, task: int) -> dict[str, Grouping]:
+    def merging(self, round_: Round) -> Mapping[str, Merge]:
         """One second moment, and a mean per class."""
-        moments = {f"gram.{part}": Grouping(f"count.{part}") for part in _PARTS}
-        means = {f"cross.{part}.{task}": Grouping(f"labels.{part}.{task}", axis=1) for part in _PARTS}
-        return moments | means
+        rules: dict[str, Merge] = dict.fromkeys(self.returned(round_.task), Sum())
+        for part in _PARTS:
+            rules[f"gram.{part}"] = Sum(f"count.{part}")
+            rules[f"cross.{part}.{round_.task}"] = Sum(f"labels.{part}.{round_.task}", axis=1)
+        return rules
 
     def longest(self) -> float:
         """A product of two projections onto M random directions."""
         return float(self.options.features)
 
-    def inspect(self, task: int, answer: Arrays, samples: int) -> None:
+    def inspect(self, task: int, reply: Arrays, samples: int) -> None:
         """Counts of the client's samples, and second moments that samples can have."""
-        counts = np.concatenate([answer[f"count.{part}"] for part in _PARTS])
-        labels = np.concatenate([answer[f"labels.{part}.{task}"] for part in _PARTS])
+        counts = np.concatenate([reply[f"count.{part}"] for part in _PARTS])
+        labels = np.concatenate([reply[f"labels.{part}.{task}"] for part in _PARTS])
         check_counts("count", counts, samples)
         check_counts("labels", labels, samples)
         for part in _PARTS:
-            gram = answer[f"gram.{part}"]
+            gram = reply[f"gram.{part}"]
             if np.any(np.diag(gram) < 0) or not np.allclose(gram, gram.T, rtol=1e-6):
                 raise RejectedError(f"gram.{part} is not a second moment")
 
@@ -81,13 +83,13 @@ class RanPAC(StatisticsMethod):
         """The solved head."""
         return ("head",)
 
-    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
+    def summed(self, job: ClientJob) -> NamedArrays:
         """H'H, H'Y and the count of each part; a sample's part depends on its id alone."""
         projected = self.projected(job.samples)
         labels = self.one_hot(job.samples.labels, job.task)
-        seed = self.bench.config.seed
+        seed = self.config.seed
         drawn = np.array([stream(seed, "held-out", int(id_)).random() for id_ in job.samples.ids])
-        sums: dict[str, NDArray[Any]] = {}
+        sums: NamedArrays = {}
         for part, chosen in zip(
             _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
         ):
@@ -98,10 +100,10 @@ class RanPAC(StatisticsMethod):
             sums[f"labels.{part}.{job.task}"] = labels[chosen].sum(axis=0)
         return sums
 
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    def solve(self, tasks: int, arrays: Arrays) -> NamedArrays:
         """(G + ridge I)^-1 Q with the ridge of least squared error on the held-out part."""
         gram = {part: np.asarray(arrays[f"gram.{part}"]) for part in _PARTS}
-        if self.bench.config.aggregation.rule != "mean":
+        if self.config.aggregation.rule != "mean":
             # A median of second moments, taken by coordinate, need not be one.
             gram = {part: nearest_moment(value) for part, value in gram.items()}
         cross = {
@@ -121,8 +123,8 @@ class RanPAC(StatisticsMethod):
         return np.maximum(self.features(samples) @ self._projection(), 0.0)
 
     def _projection(self) -> Floats:
-        shape = (self.bench.backbone.dim, self.options.features)
-        seed = self.bench.config.seed
+        shape = (self.workspace.backbone.dim, self.options.features)
+        seed = self.config.seed
         key = ("ranpac-projection", seed, shape)
         return once_per_process(key, lambda: stream(seed, "projection").standard_normal(shape))
 
@@ -153,5 +155,4 @@ register(
     title="RanPAC: ridge regression on random features",
     options=RanPACOptions,
     method=RanPAC,
-    strategy=StatisticsStrategy,
 )

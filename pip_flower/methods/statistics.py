@@ -6,45 +6,46 @@ clients that were drawn in the task.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.data.samples import Samples
-from pip_flower.arrays import Arrays
-from pip_flower.method.base import ClientJob, ClientUpdate, Method
+from pip_flower.method.base import Method
+from pip_flower.method.exchange import ClientJob, ClientUpdate
+from pip_flower.method.merging import Merge
 from pip_flower.method.reply_checks import ArraySpec
+from pip_flower.method.round import Round
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """A sum over samples, as one mean per entry of `axis` (one in all without an axis), and the name of the
-    counts behind the means."""
-
-    counts: str
-    axis: int | None = None
-
-
 class StatisticsMethod(Method):
-    """Base of `ncm` and `ranpac`; features are q(x) of the frozen ViT in float64."""
+    """Base of `ncm` and `ranpac`; features are q(x) of the frozen ViT in float64.
+
+    A client reports once per task: counting it twice would skew the sums.
+    """
+
+    asks_once_per_task = True
 
     @abstractmethod
-    def solve(self, tasks: int, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    def solve(self, tasks: int, arrays: Arrays) -> NamedArrays:
         """On the server, after a task: the classifier that the sums of the first `tasks` tasks give."""
 
     @abstractmethod
-    def summed(self, job: ClientJob) -> dict[str, NDArray[Any]]:
+    def summed(self, job: ClientJob) -> NamedArrays:
         """The sums over one client's samples, under the names of `returned`."""
 
     @abstractmethod
-    def groups(self, task: int) -> dict[str, Grouping]:
-        """How the sums of `returned` divide into means; what is not listed is itself a count."""
+    def merging(self, round_: Round) -> Mapping[str, Merge]:
+        """The sums of `returned`, with the counts behind those that divide into means."""
+
+    def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
+        """The classifier of all tasks seen."""
+        return self.solve(task + 1, arrays)
 
     def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
         """Sums may be as long as they have terms."""
@@ -66,12 +67,12 @@ class StatisticsMethod(Method):
 
     def features(self, samples: Samples) -> Floats:
         """Frozen features [n, D]."""
-        found: Floats = self.bench.queries(samples).cpu().numpy().astype(np.float64)
+        found: Floats = self.workspace.queries(samples).cpu().numpy().astype(np.float64)
         return found
 
     def one_hot(self, labels: NDArray[np.int64], task: int) -> Floats:
         """Labels of `task` [n] -> [n, classes of the task]."""
-        return np.eye(len(self.bench.tasks.classes[task]))[self.bench.tasks.targets(labels, task)]
+        return np.eye(len(self.workspace.tasks.classes[task]))[self.workspace.tasks.targets(labels, task)]
 
 
 def as_tensor(arrays: Mapping[str, Tensor], names: list[str]) -> Tensor:

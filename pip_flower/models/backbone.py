@@ -10,17 +10,18 @@ from timm import create_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.runtime import devices as runtime
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import BackboneConfig, RuntimeConfig
 from pip_flower.models import embedded
 from pip_flower.models.plain_vit import encode_plainly
-from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, Prompts, encode, unsupported
+from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, AttachedPrompts, encode, unsupported
 from pip_flower.models.weights import load_weights
+from pip_flower.runtime import devices
 from pip_flower.runtime.devices import autocast
 from pip_flower.runtime.process import once_per_process
-from pip_flower.config.schema import ConfigError
+from pip_flower.runtime.streams import stream_seed
 
-Encoder = Callable[[VisionTransformer, Tensor, Prompts, slice], Tensor]
+Encoder = Callable[[VisionTransformer, Tensor, AttachedPrompts, slice], Tensor]
 _log = logging.getLogger(__name__)
 _loads = 0
 
@@ -57,16 +58,16 @@ class Backbone:
         """Side of the square input in pixels."""
         return int(self.vit.patch_embed.img_size[0])
 
-    def encode(self, images: Tensor, prompts: Prompts = NO_PROMPTS, read: slice = CLS) -> Tensor:
+    def encode(self, images: Tensor, prompts: AttachedPrompts = NO_PROMPTS, read: slice = CLS) -> Tensor:
         """The tokens at `read` after the final norm, in float32; images [B, 3, S, S] -> [B, R, D]."""
         size = len(images)
         if self.in_pieces:
-            size = runtime.images_at_once(self._tokens(images), images.device)
+            size = devices.images_at_once(self._tokens(images), images.device)
         parts = []
         with autocast(self.runtime, images.device):
             for start in range(0, len(images), size):
                 rows = slice(start, start + size)
-                pixels = runtime.patch_layout(images[rows])
+                pixels = devices.patch_layout(images[rows])
                 parts.append(self.encoder(self.vit, pixels, prompts.rows(rows), read))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
 
@@ -121,8 +122,8 @@ def freeze(
 ) -> Backbone:
     """A backbone from a ViT whose weights are final; its digest is that of the float32 weights."""
     digest = weights_digest(vit)
-    encoder = runtime.compiled(encode, settings)
-    return Backbone(runtime.frozen(vit, settings, device), mean, std, digest, settings, encoder)
+    encoder = devices.compiled(encode, settings)
+    return Backbone(devices.frozen(vit, settings, device), mean, std, digest, settings, encoder)
 
 
 def weights_digest(vit: VisionTransformer) -> str:
@@ -144,7 +145,7 @@ def _from_timm(config: BackboneConfig) -> VisionTransformer:
     size = {"img_size": config.image_size} if config.image_size else {}
     # timm initialises from torch's global generator: the same weights everywhere, and its state kept.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(runtime.stream_seed(0, "random-backbone", config.name))
+        torch.manual_seed(stream_seed(0, "random-backbone", config.name))
         vit = _create(config, size)
     if problem := unsupported(vit):
         raise ConfigError(

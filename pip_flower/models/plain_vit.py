@@ -10,10 +10,10 @@ from timm.layers import Attention
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
-from pip_flower.models.prompted_vit import Prefix, Prompts, inserted
+from pip_flower.models.prompted_vit import AttachedPrompts, Prefix, inserted
 
 
-def encode_plainly(vit: VisionTransformer, images: Tensor, prompts: Prompts, read: slice) -> Tensor:
+def encode_plainly(vit: VisionTransformer, images: Tensor, prompts: AttachedPrompts, read: slice) -> Tensor:
     """As `prompted_vit.encode`; images [B, 3, S, S] -> [B, len(read), D]."""
     tokens = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
     for index, block in enumerate(vit.blocks):

@@ -1,4 +1,4 @@
-"""Prompts attached to an unmodified timm ViT, at any block.
+"""AttachedPrompts attached to an unmodified timm ViT, at any block.
 
 Prefix tuning extends a block's keys and values; prompt tuning inserts tokens behind the CLS token and
 keeps them from there on. The last block computes queries, projection and MLP only for the tokens that
@@ -26,29 +26,29 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Prompts:
+class AttachedPrompts:
     """What a batch gets: `prefixes[i]` in block i; `insertions[i]` [B or 1, P, D] behind the CLS token
     before block i, ahead of earlier ones."""
 
     prefixes: Mapping[int, Prefix] = field(default_factory=dict)
     insertions: Mapping[int, Tensor] = field(default_factory=dict)
 
-    def rows(self, rows: slice) -> "Prompts":
+    def rows(self, rows: slice) -> "AttachedPrompts":
         """The prompts of some samples of the batch; what the whole batch shares stays shared."""
 
         def part(stored: Tensor) -> Tensor:
             return stored if len(stored) == 1 else stored[rows]
 
-        return Prompts(
+        return AttachedPrompts(
             {block: Prefix(part(p.key), part(p.value)) for block, p in self.prefixes.items()},
             {block: part(tokens) for block, tokens in self.insertions.items()},
         )
 
 
-NO_PROMPTS = Prompts()
+NO_PROMPTS = AttachedPrompts()
 
 
-def encode(vit: VisionTransformer, images: Tensor, prompts: Prompts, read: slice) -> Tensor:
+def encode(vit: VisionTransformer, images: Tensor, prompts: AttachedPrompts, read: slice) -> Tensor:
     """The tokens at `read` after the final norm; images [B, 3, S, S] -> [B, len(read), D]."""
     tokens = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
     last = len(vit.blocks) - 1

@@ -19,8 +19,8 @@ from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.models import jax_weights
 from pip_flower.config.schema import ConfigError
+from pip_flower.models import jax_weights
 
 _KEY = "backbone.weights"
 _HEADS = ("head.", "head_dist.", "fc_norm.", "pre_logits.")

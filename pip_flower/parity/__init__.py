@@ -10,7 +10,12 @@ from pathlib import Path
 from rich.table import Table
 
 from pip_flower.parity.deviation import Deviation
-from pip_flower.parity.federation import check_averages, check_epochs, check_global_prototypes, check_prototypes
+from pip_flower.parity.federation import (
+    check_averages,
+    check_epochs,
+    check_global_prototypes,
+    check_prototypes,
+)
 from pip_flower.parity.fixtures import Fixture
 from pip_flower.parity.forward import check_forward
 from pip_flower.parity.reference import load_toy

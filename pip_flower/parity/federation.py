@@ -9,8 +9,9 @@ import torch
 from pip_flower import prototypes
 from pip_flower.aggregation import weighted_mean
 from pip_flower.fidelity import Paper, Released
-from pip_flower.methods.pip.training import Batch, Injection
+from pip_flower.methods.pip.training import Injection
 from pip_flower.models.backbone import Backbone
+from pip_flower.models.prompts import Batch
 from pip_flower.parity.deviation import TOLERANCE_AFTER_STEP, Deviation, compare, difference
 from pip_flower.parity.fixtures import Array, Fixture
 from pip_flower.parity.reference import ReferenceModel

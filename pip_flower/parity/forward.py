@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pip_flower.methods.pip.training import Batch, Injection
-from pip_flower.models import classifier
+from pip_flower.methods.pip.training import Injection
 from pip_flower.models.backbone import Backbone
+from pip_flower.models.prompts import Batch
 from pip_flower.models.prompts.base import cosine, unit
 from pip_flower.models.prompts.dualprompt import DualPrompt
 from pip_flower.models.prompts.l2p import L2P
@@ -116,5 +116,5 @@ def _check_selection(
 
 def _all_logits(model: ReferenceModel, features: Tensor) -> Tensor:
     """Logits [B, classes] in label order."""
-    columns = classifier.logits(model.state, features, range(len(model.class_mask)))
+    columns = model.head.logits(model.state, features, range(len(model.class_mask)))
     return columns[:, np.argsort(model.class_mask.reshape(-1))]

@@ -10,13 +10,13 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.fidelity import Paper, fidelity_named
+from pip_flower.method.configuration import load_config
 from pip_flower.methods.pip.training import PromptTrainer
-from pip_flower.method.registry import options_type
-from pip_flower.models import classifier
 from pip_flower.models.backbone import Backbone, freeze
+from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts import DualPromptOptions, L2POptions, PromptStructure, make_structure
 from pip_flower.models.weights import load_weights
 from pip_flower.parity.fixtures import Array, Fixture
@@ -28,7 +28,7 @@ BACKBONE = "backbone.npz"
 def released_config(method: str) -> Config:
     """The configuration that reproduces the released code, on one thread of the CPU."""
     overrides = "fidelity=released runtime.device=cpu runtime.precision=float32 runtime.threads=1"
-    return load_config(Selection(method=method, overrides=overrides), options_type)
+    return load_config(Selection(method=method, overrides=overrides))
 
 
 def load_toy(directory: Path, heads: int) -> Backbone:
@@ -64,11 +64,12 @@ class ReferenceModel:
         self.config = released_config(method)
         options = dataclasses.replace(self._options(), matching=matching)
         self.structure: PromptStructure = make_structure(options, backbone, self.fidelity)
+        self.head = LinearHead(backbone.dim)
         self.state = self._ours()
 
     def trainer(self, task: int, learning_rate: float) -> PromptTrainer:
         """A fresh trainer on fresh copies of what `task` trains."""
-        names = (*self.structure.trained(task), *classifier.row_names(task))
+        names = (*self.structure.trained(task), *self.head.names(task))
         leaves = {name: self.state[name].clone().requires_grad_() for name in names}
         training = dataclasses.replace(self.config.training, learning_rate=learning_rate)
         sizes = [len(classes) for classes in self.class_mask]

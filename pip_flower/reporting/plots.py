@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pip_flower.storage.files import write_bytes
 from pip_flower.reporting.results import RunResult, by_method
+from pip_flower.storage.files import write_bytes
 
 _MARKERS = "osD^vP*X"
 

@@ -3,12 +3,12 @@
 import time
 from typing import Any
 
-from numpy.typing import NDArray
-
-from pip_flower.storage.files import write_json
+from pip_flower.arrays import NamedArrays
+from pip_flower.method.round import Round
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.rounds.schedule import Schedule
 from pip_flower.rounds.observer import EvaluationRecord, Observer, RoundRecord
+from pip_flower.rounds.schedule import Schedule
+from pip_flower.storage.files import write_json
 
 _PACE_ROUNDS = 5
 
@@ -28,12 +28,12 @@ class _Position(Observer):
     def changed(self) -> None:
         """Show the position."""
 
-    def round_started(self, round_: int, task: int, clients: list[int]) -> None:  # noqa: ARG002
+    def round_started(self, round_: Round) -> None:
         """A new round."""
-        self.round, self.clients_done, self.clients = round_, 0, len(clients)
+        self.round, self.clients_done, self.clients = round_.number, 0, len(round_.asked)
         self.changed()
 
-    def client_replied(self, round_: int, done: int, expected: int) -> None:  # noqa: ARG002
+    def client_replied(self, round_: Round, done: int, expected: int) -> None:  # noqa: ARG002
         """One more client is done."""
         self.clients_done = done
         self.changed()
@@ -46,7 +46,7 @@ class _Position(Observer):
 
     def task_evaluated(self, record: EvaluationRecord) -> None:
         """A new accuracy."""
-        self.accuracy = sum(record.accuracies) / len(record.accuracies)
+        self.accuracy = record.accuracy
         self.changed()
 
     def seconds_left(self) -> float | None:
@@ -85,7 +85,7 @@ class ProgressFile(_Position):
         """Replace the file."""
         write_json(self.path, self.as_mapping())
 
-    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:  # noqa: ARG002
+    def run_finished(self, arrays: NamedArrays) -> None:  # noqa: ARG002
         """The last word."""
         self.changed()
 

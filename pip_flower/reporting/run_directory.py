@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.flower.revision import revision
-from pip_flower.storage.files import write_json, write_text
 from pip_flower.method.base import Method
-from pip_flower.config.schema import ConfigError
+from pip_flower.storage.files import write_json, write_text
 
 _PACKAGES = ("flwr", "torch", "torchvision", "timm", "numpy", "ray")
 
@@ -50,6 +50,11 @@ class RunDirectory:
     def metrics(self) -> Path:
         """One line per round and per evaluation."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def metrics_copy(self) -> Path:
+        """The same lines, should a power cut cost one of the files its end."""
+        return self.checkpoints / "metrics.jsonl"
 
     @property
     def matrix(self) -> Path:
@@ -101,7 +106,7 @@ class RunDirectory:
         return cls(_renamed(draft.path, parent / name))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Nobody else plays this run meanwhile; a process that dies lets go."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
@@ -144,7 +149,7 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
 
 def environment(flower_run: int, method: Method) -> dict[str, Any]:
     """What the figures of a run were measured on."""
-    bench = method.bench
+    workspace = method.workspace
     return {
         "flower_run_id": flower_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -152,10 +157,10 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
         "revision": revision(),
-        "device": str(bench.device),
-        "threads": bench.config.runtime.threads,
+        "device": str(workspace.device),
+        "threads": workspace.config.runtime.threads,
         "backbone": method.fingerprint(),
-        "config": bench.config.digest(),
+        "config": workspace.config.digest(),
     }
 
 

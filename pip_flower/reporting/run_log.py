@@ -5,18 +5,19 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from pip_flower.storage.checkpoints import LogState
+from pip_flower.arrays import NamedArrays
 from pip_flower.config.sections import Config
 from pip_flower.fidelity import fidelity_named
-from pip_flower.storage.files import append_line, write_bytes, write_json, write_text
+from pip_flower.method.round import Round
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.plots import plot_accuracy
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
-from pip_flower.rounds.observer import EvaluationRecord, Failure, Observer, RoundRecord
+from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, Observer, RoundRecord
+from pip_flower.storage.files import write_bytes, write_json
+from pip_flower.storage.twin_lines import LinesPosition, TwinLines
 
 
 class RunLog(Observer):
@@ -26,19 +27,17 @@ class RunLog(Observer):
         self.directory = directory
         self.config = config
         self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
+        self._lines = TwinLines(directory.metrics, directory.metrics_copy)
 
     @property
-    def state(self) -> LogState:
-        """What the files hold."""
-        written = self.directory.metrics.is_file()
-        return LogState(
-            self.directory.metrics.read_text(encoding="utf-8") if written else "", self.matrix.rows
-        )
+    def position(self) -> LinesPosition:
+        """How far metrics.jsonl goes."""
+        return self._lines.position
 
-    def go_back(self, state: LogState) -> None:
+    def go_back(self, position: LinesPosition) -> None:
         """Hold what was held then: nothing that was written since, and all that was lost since."""
-        write_text(self.directory.metrics, state.metrics)
-        self.matrix.rows = [list(row) for row in state.matrix]
+        records = [json.loads(line) for line in self._lines.go_back(position)]
+        self.matrix.rows = [record["accuracies"] for record in records if record["kind"] == "evaluation"]
         if self.matrix.rows:
             self._write_matrix()
         else:
@@ -54,12 +53,16 @@ class RunLog(Observer):
         self.matrix.add(record.accuracies)
         self._write_matrix()
 
-    def run_stopped(self, round_: int, reason: str, failures: list[Failure]) -> None:
-        """One line, which a resumed run replaces by those of the round it then plays."""
-        listed = [asdict(failure) for failure in failures]
-        self._append({"kind": "stopped", "round": round_, "reason": reason, "failures": listed})
+    def task_concluded(self, record: ConclusionRecord) -> None:
+        """One line."""
+        self._append({"kind": "conclusion", **asdict(record)})
 
-    def run_finished(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def run_stopped(self, round_: Round, reason: str) -> None:
+        """One line, which a resumed run replaces by those of the round it then plays."""
+        listed = [asdict(failure) for failure in round_.failures]
+        self._append({"kind": "stopped", "round": round_.number, "reason": reason, "failures": listed})
+
+    def run_finished(self, arrays: NamedArrays) -> None:
         """The final model and the plot."""
         contiguous = {name: np.ascontiguousarray(value) for name, value in sorted(arrays.items())}
         about = {"config": self.config.digest(), "method": self.config.method.name}
@@ -69,7 +72,7 @@ class RunLog(Observer):
         plot_accuracy([RunResult.read(self.directory.path)], self.directory.plot)
 
     def _append(self, values: dict[str, Any]) -> None:
-        append_line(self.directory.metrics, json.dumps(values))
+        self._lines.append(json.dumps(values))
 
     def _write_matrix(self) -> None:
         write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})

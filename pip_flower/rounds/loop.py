@@ -99,6 +99,8 @@ class TaskLoop:
     def _begin(self, number: int) -> Round:
         """A new round; the first one of a task starts the task."""
         round_ = self.schedule.round(number)
+        # What testing the task before cost is not this round's.
+        self.federation.take_counts()
         if round_.starts_task:
             self.arrays |= self.method.start_task(round_.task, self.arrays)
             self._participations = {}

@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 
 from pip_flower.arrays import Arrays
 from pip_flower.config.sections import ValidationConfig
+from pip_flower.flower.records import ARRAYS, METRICS, SAMPLES
 from pip_flower.method.evaluation import Score
 from pip_flower.method.exchange import ClientUpdate, Exchange
-from pip_flower.flower.records import ARRAYS, METRICS, SAMPLES
-from pip_flower.method.reply_checks import RejectedError, check_array, check_hits, check_metrics, check_names, check_samples
+from pip_flower.method.reply_checks import (
+    RejectedError,
+    check_array,
+    check_hits,
+    check_metrics,
+    check_names,
+    check_samples,
+)
 
 
 def read_update(

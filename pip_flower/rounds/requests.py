@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Work:
-    """What clients are asked to do: Flower's message type, arrays for all of them, what each is told, Flower's
+    """What clients are asked to do: Flower's message type, arrays for all of them, what each is told, the
     group of messages, and arrays that only those get that do not have them yet (`once`)."""
 
     kind: str
@@ -67,7 +67,7 @@ class Requests:
         return list(self._asked.values())
 
     def again_in_full(self, replies: Iterable[Message]) -> "Requests | None":
-        """The same work for those clients that no longer have what they were taken to have; None if all do."""
+        """The same work for clients that do not have what they were taken to have; None if all do."""
         arrived = _by_request(replies)
         lacking = {
             partition: self.nodes[partition]

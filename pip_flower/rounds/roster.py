@@ -75,8 +75,9 @@ class Roster:
         self._asked: dict[str, int] = {}
 
     def without_state(self, last_rounds: Mapping[int, int]) -> list[int]:
-        """Those clients here that cannot go on from the state after the round they are given in `last_rounds`."""
-        return sorted(p for p, round_ in last_rounds.items() if p in self.nodes and round_ not in self.states[p])
+        """Those clients here that cannot go on from the state after the last round they took part in."""
+        here = {client: round_ for client, round_ in last_rounds.items() if client in self.nodes}
+        return sorted(client for client, round_ in here.items() if round_ not in self.states[client])
 
     def present(self, drawn: list[int], able: list[int], rng: np.random.Generator) -> list[int]:
         """The drawn clients that are here, and other able ones in place of those that are not."""

@@ -50,9 +50,7 @@ class TaskStrategy(TaskLoop, Strategy):
         if self._training is None:
             raise RuntimeError("aggregate_train was called before configure_train")
         round_, requests = self._training
-        updates = self._merge_training(
-            round_, requests, self.federation.completed(requests, list(replies))
-        )
+        updates = self._merge_training(round_, requests, self.federation.completed(requests, list(replies)))
         self._finish(round_, updates)
         return to_record(self.arrays), MetricRecord({"clients": len(updates)})
 

@@ -10,7 +10,6 @@ from flwr.serverapp import Grid
 from pip_flower.flower.polling import hasten_pulls
 from pip_flower.flower.records import content_bytes
 
-
 # Told after each reply: how many have arrived, and how many are expected.
 OnReply = Callable[[int, int], None]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pip_flower.config.sections import RuntimeConfig
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import RuntimeConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 Module = TypeVar("Module", bound=torch.nn.Module)

@@ -1,10 +1,10 @@
 """Writes a checkpoint after every round."""
 
-from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, RunState
 from pip_flower.config.sections import Config
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.rounds.schedule import Schedule
 from pip_flower.rounds.observer import Observer
+from pip_flower.rounds.schedule import Schedule
+from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, RunState
 
 
 class Checkpointer(Observer):
@@ -22,4 +22,4 @@ class Checkpointer(Observer):
     def round_closed(self, state: RunState) -> None:
         """One file."""
         plain = self.config.as_mapping()
-        self.store.save(Checkpoint(self.run, plain, self.schedule.lengths, state, self.log.state))
+        self.store.save(Checkpoint(self.run, plain, self.schedule.lengths, state, self.log.position))

@@ -1,50 +1,34 @@
 """Taking a run up again: the same configuration, the newest checkpoint that everybody can go back to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, LogState
-from pip_flower.config.sections import Config
 from pip_flower.config.files import Selection
-from pip_flower.storage.files import sweep
+from pip_flower.config.paths import absolute_path
+from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config, flat, is_neutral
 from pip_flower.method.base import Method
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.rounds.schedule import Schedule
-from pip_flower.config.schema import ConfigError
-from pip_flower.rounds.strategy import TaskStrategy
 from pip_flower.rounds.roster import FederationError, Roster
+from pip_flower.rounds.schedule import Schedule
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore
+from pip_flower.storage.checksummed import TornFileError
+from pip_flower.storage.files import sweep
+from pip_flower.storage.twin_lines import LinesPosition
 
-# Keys, or whole sections, that no result depends on.
-_HARMLESS = (
-    "experiment",
-    "method.label",
-    "checkpoint",
-    "backbone.weights",
-    "dataset.data_dir",
-    "federation.wait_seconds",
-    "federation.min_nodes",
-    "federation.round_timeout",
-    "federation.round_retries",
-    "runtime",
-)
-# Those of them that may change the last digits.
+# Keys that no result depends on, but for the last digits.
 _NUMERIC = ("runtime.device", "runtime.precision", "runtime.compile", "runtime.threads")
 _ROUNDS = "schedule.rounds"
 
 
 def run_directory(given: str) -> RunDirectory:
     """The directory of a run to go on with."""
-    directory = RunDirectory(Path(given).expanduser())
-    if not directory.path.is_absolute():
-        raise ConfigError(
-            "resume",
-            f"{given!r} is a relative path, and Flower runs the app in another directory",
-            "Give an absolute path",
-        )
+    directory = RunDirectory(absolute_path("resume", given))
     if not (directory.config.is_file() and directory.environment.is_file()):
         raise ConfigError("resume", f"{given!r} is not a run directory", "Give one that a run made")
     return directory
@@ -83,7 +67,7 @@ def resumed(path: Path, given: Selection) -> Selection:
 def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Refuse a configuration that would not continue the same run, listing what changed; returns warnings
     about changes that may show in the last digits."""
-    old, new = dict(_flat(before)), dict(_flat(now))
+    old, new = dict(flat(before)), dict(flat(now))
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     serious = [key for key in changed if not _harmless(key, old, new)]
     if serious:
@@ -104,21 +88,26 @@ def go_back(strategy: TaskStrategy, store: CheckpointStore, log: RunLog, roster:
     """
     passed_over = []
     for checkpoint in store.intact():
-        lost = roster.without_state(checkpoint.state.merged) if strategy.method.keeps_memory() else []
+        lost = roster.without_state(checkpoint.state.last_rounds) if strategy.method.keeps_memory() else []
         if lost:
             passed_over.append(f"round {checkpoint.state.round}: clients {lost} have lost their own state")
             print(f"pip-flower: warning: checkpoint of {passed_over[-1]}", flush=True)
             continue
         done = checkpoint.state.round
+        try:
+            log.go_back(checkpoint.metrics)
+        except TornFileError as error:
+            passed_over.append(f"round {done}: {error}")
+            print(f"pip-flower: warning: checkpoint of {passed_over[-1]}", flush=True)
+            continue
         strategy.restore(checkpoint.state, _schedule(checkpoint, strategy))
-        log.go_back(checkpoint.log)
         store.forget_after(done)
         return done
     if any(round_ > 1 for round_ in store.rounds()):
         reasons = "; ".join(passed_over) or "all of them are torn"
         raise FederationError(f"no checkpoint in {store.directory} can be used: {reasons}")
     store.forget_after(0)
-    log.go_back(LogState("", []))
+    log.go_back(LinesPosition())
     return 0
 
 
@@ -136,15 +125,7 @@ def _schedule(checkpoint: Checkpoint, strategy: TaskStrategy) -> Schedule:
 def _harmless(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     if key == _ROUNDS:
         return bool(new[key] > old[key])
-    return any(key == known or key.startswith(f"{known}.") for known in _HARMLESS)
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
+    return is_neutral(key)
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:

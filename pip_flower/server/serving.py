@@ -5,18 +5,19 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from pip_flower.storage.checkpoints import CheckpointStore
-from pip_flower.config.files import Selection, load_config
-from pip_flower.method.registry import make_method, make_strategy, options_type
-from pip_flower.server.checkpointer import Checkpointer
+from pip_flower.config.files import Selection
+from pip_flower.config.paths import absolute_path
+from pip_flower.method.configuration import load_config
+from pip_flower.method.registry import make_method
+from pip_flower.method.workspace import shared_workspace
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.server.resume import go_back, reopen, run_directory
-from pip_flower.config.schema import ConfigError
-from pip_flower.rounds.strategy import TaskStrategy
 from pip_flower.rounds.observer import Observers
-from pip_flower.method.workspace import shared_workspace
+from pip_flower.rounds.strategy import TaskStrategy
+from pip_flower.server.checkpointer import Checkpointer
+from pip_flower.server.resume import go_back, reopen, run_directory
+from pip_flower.storage.checkpoints import CheckpointStore
 
 _SELECTION = ("experiment", "method", "dataset", "overrides", "data-dir", "seed")
 DEFAULT_OUT_DIR = Path("~/pip-flower-runs")
@@ -25,7 +26,7 @@ DEFAULT_OUT_DIR = Path("~/pip-flower-runs")
 def serve(grid: Grid, context: Context) -> Path:
     """Play all rounds, or those that an interrupted run has left; returns the run's directory."""
     asked = context.run_config
-    config = load_config(Selection.from_run_config(asked), options_type)
+    config = load_config(Selection.from_run_config(asked))
     method = make_method(shared_workspace(config))
     selection = {key: asked[key] for key in _SELECTION if key in asked}
     resume = str(asked.get("resume", ""))
@@ -34,11 +35,11 @@ def serve(grid: Grid, context: Context) -> Path:
     else:
         out_dir = _out_dir(str(asked.get("out-dir", "")))
         directory = RunDirectory.create(out_dir, config, context.run_id, method, selection)
-    with directory.held():
+    with directory.locked():
         if resume:
             reopen(directory, config, context.run_id, method, selection)
         print(f"pip-flower: results go to {directory.path}", flush=True)
-        _play(grid, directory, make_strategy(method), resume=bool(resume))
+        _play(grid, directory, TaskStrategy(method), resume=bool(resume))
         print(f"pip-flower: results are in {directory.path}", flush=True)
     return directory.path
 
@@ -65,11 +66,4 @@ def _play(grid: Grid, directory: RunDirectory, strategy: TaskStrategy, *, resume
 
 
 def _out_dir(given: str) -> Path:
-    path = Path(given).expanduser() if given else DEFAULT_OUT_DIR.expanduser()
-    if not path.is_absolute():
-        raise ConfigError(
-            "out-dir",
-            f"{given!r} is a relative path, and Flower runs the app in another directory",
-            "Give an absolute path",
-        )
-    return path
+    return absolute_path("out-dir", given) if given else DEFAULT_OUT_DIR.expanduser()

@@ -6,15 +6,16 @@ derives from the seed, which the configuration holds.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from pip_flower.config.sections import CheckpointConfig
+from pip_flower.storage.checksummed import Checksummed, TornFileError, read_checksummed, write_checksummed
 from pip_flower.storage.files import sweep
-from pip_flower.storage.checksummed import Sealed, TornFileError, read_sealed, write_sealed
+from pip_flower.storage.twin_lines import LinesPosition
 
 # So that a torn newest one has a predecessor.
 NEWEST_KEPT = 2
@@ -24,31 +25,24 @@ _NAME = re.compile(r"round-(\d+)\.ckpt")
 @dataclass(frozen=True)
 class RunState:
     """A strategy between two rounds: the global arrays, how often each client took part in the present task,
-    and the last round in which each client's answer was merged."""
+    and the last round in which each client's reply was merged."""
 
     round: int
     arrays: dict[str, NDArray[Any]]
     participations: dict[int, int]
-    merged: dict[int, int]
-
-
-@dataclass(frozen=True)
-class LogState:
-    """What metrics.jsonl holds, so that it can be mended if it loses its end, and the accuracies so far."""
-
-    metrics: str
-    matrix: list[list[float]]
+    last_rounds: dict[int, int]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after a round; `config` is the whole configuration, `lengths` the rounds of each task."""
+    """A run after a round; `config` is the whole configuration, `lengths` the rounds of each task, `metrics`
+    how far metrics.jsonl went."""
 
     run: str
     config: dict[str, Any]
     lengths: tuple[int, ...]
     state: RunState
-    log: LogState
+    metrics: LinesPosition
 
     def facts(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON has it."""
@@ -57,24 +51,23 @@ class Checkpoint:
             "round": self.state.round,
             "lengths": list(self.lengths),
             "participations": {str(k): v for k, v in self.state.participations.items()},
-            "merged": {str(k): v for k, v in self.state.merged.items()},
-            "metrics": self.log.metrics,
-            "matrix": self.log.matrix,
+            "last_rounds": {str(k): v for k, v in self.state.last_rounds.items()},
+            "metrics": asdict(self.metrics),
             "config": self.config,
         }
 
     @classmethod
-    def from_sealed(cls, sealed: Sealed) -> "Checkpoint":
+    def from_file(cls, stored: Checksummed) -> "Checkpoint":
         """The inverse of `facts`, with the arrays."""
-        facts = sealed.facts
+        facts = stored.facts
         state = RunState(
             round=facts["round"],
-            arrays=sealed.arrays,
+            arrays=stored.arrays,
             participations={int(k): v for k, v in facts["participations"].items()},
-            merged={int(k): v for k, v in facts["merged"].items()},
+            last_rounds={int(k): v for k, v in facts["last_rounds"].items()},
         )
-        log = LogState(facts["metrics"], facts["matrix"])
-        return cls(facts["run"], facts["config"], tuple(facts["lengths"]), state, log)
+        metrics = LinesPosition(**facts["metrics"])
+        return cls(facts["run"], facts["config"], tuple(facts["lengths"]), state, metrics)
 
 
 class CheckpointStore:
@@ -89,7 +82,7 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint) -> int:
         """Write one and drop those that need not be kept; returns its size in bytes."""
         path = self.directory / f"round-{checkpoint.state.round:06}.ckpt"
-        size = write_sealed(path, checkpoint.state.arrays, checkpoint.facts())
+        size = write_checksummed(path, checkpoint.state.arrays, checkpoint.facts())
         for round_ in self.rounds()[:-NEWEST_KEPT]:
             if not self._kept(round_):
                 self._path(round_).unlink()
@@ -104,7 +97,7 @@ class CheckpointStore:
         """Whole checkpoints, newest first; says which ones are not."""
         for round_ in reversed(self.rounds()):
             try:
-                yield Checkpoint.from_sealed(read_sealed(self._path(round_)))
+                yield Checkpoint.from_file(read_checksummed(self._path(round_)))
             except TornFileError as error:
                 print(f"pip-flower: warning: {error}; the checkpoint before it is used", flush=True)
 

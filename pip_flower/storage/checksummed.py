@@ -19,18 +19,18 @@ from pip_flower.storage.files import write_bytes
 
 
 class TornFileError(ValueError):
-    """A sealed file that is cut short or altered."""
+    """A stored file that is cut short or altered."""
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """What a sealed file holds."""
+class Checksummed:
+    """What a stored file holds."""
 
     facts: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
 
 
-def write_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> int:
+def write_checksummed(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> int:
     """Write atomically; returns the size in bytes."""
     # Unlike np.ascontiguousarray this leaves an array without dimensions (Adam's step) as it is.
     body = save({name: np.require(value, requirements="C") for name, value in arrays.items()})
@@ -40,8 +40,8 @@ def write_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[
     return len(data)
 
 
-def read_sealed(path: Path) -> Sealed:
-    """Read back what `write_sealed` wrote, or say that it is damaged."""
+def read_checksummed(path: Path) -> Checksummed:
+    """Read back what `write_checksummed` wrote, or say that it is damaged."""
     first, _, body = path.read_bytes().partition(b"\n")
     try:
         head = json.loads(first)
@@ -51,7 +51,7 @@ def read_sealed(path: Path) -> Sealed:
     if _digest(facts, body) != expected:
         raise TornFileError(f"{path} is cut short or altered: its checksum differs")
     try:
-        return Sealed(facts, load(body))
+        return Checksummed(facts, load(body))
     except SafetensorError as error:
         raise TornFileError(f"{path} cannot be read: {error}") from None
 
@@ -59,4 +59,13 @@ def read_sealed(path: Path) -> Sealed:
 def _digest(facts: Any, body: bytes) -> str:
     found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\n")
     found.update(body)
+    return found.hexdigest()
+
+
+def digest_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Identifies arrays by their names and values."""
+    found = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        found.update(f"{name} {value.shape} {value.dtype}\n".encode())
+        found.update(np.ascontiguousarray(value).tobytes())
     return found.hexdigest()

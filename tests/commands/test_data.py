@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import miniatures
-from flaky_server import serving
-from miniatures import write_files, write_tar, write_zip
 from pip_flower.cli import main
 from pip_flower.data.sources import registry
 from pip_flower.data.sources.registry import source_named
+from support import miniatures
+from support.flaky_server import serving
+from support.miniatures import write_files, write_tar, write_zip
 
 
 @pytest.fixture(autouse=True)

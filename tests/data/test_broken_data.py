@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import miniatures
-from miniatures import WNIDS, encoded, npz, pixels, write_files, write_tar, write_zip
+from pip_flower.config.files import Selection
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
 from pip_flower.data.sources.pictures import decode
-from pip_flower.method.registry import options_type
-from pip_flower.config.schema import ConfigError
+from pip_flower.method.configuration import load_config
 from pip_flower.method.workspace import Workspace
+from support import miniatures
+from support.miniatures import WNIDS, encoded, npz, pixels, write_files, write_tar, write_zip
 
 NOISE = encoded(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
 ONE = f"{WNIDS[1]}/{WNIDS[1]}_3.png"
 
 
 def config(dataset: str, path: Path, **changes: Any) -> DatasetConfig:
-    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1"), options_type).dataset
+    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1")).dataset
     return replace(chosen, data_dir=str(path), **{"classes": 3, "stored_size": 0, **changes})
 
 
@@ -246,8 +246,6 @@ def test_a_class_without_images_is_refused(tmp_path: Path, part: str) -> None:
     labels = {"training": np.array([0, 1] * 3), "test": np.array([0, 1, 1])}[part]
     path = npz(tmp_path / "a.npz", **{name: labels, "class_names": np.array(["cat", "dog", "cow"])})
     overrides = "dataset.classes=3 schedule.tasks=1 schedule.rounds=1"
-    bench = Workspace(
-        load_config(Selection(dataset="npz", data_dir=str(path), overrides=overrides), options_type)
-    )
+    bench = Workspace(load_config(Selection(dataset="npz", data_dir=str(path), overrides=overrides)))
     with pytest.raises(ConfigError, match=f"1 of 3 classes have no {part} images: 'cow'"):
         bench.check_data()

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-import miniatures
-from miniatures import WNIDS, write_files
-from pip_flower.config.files import Selection, load_config
+from pip_flower.config.files import Selection
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
-from pip_flower.method.registry import options_type
-from pip_flower.config.schema import ConfigError
+from pip_flower.method.configuration import load_config
+from support import miniatures
+from support.miniatures import WNIDS, write_files
 
 
 def read(path: Path) -> ImageData:
-    chosen = load_config(Selection(dataset="folder"), options_type).dataset
+    chosen = load_config(Selection(dataset="folder")).dataset
     return load_data(replace(chosen, data_dir=str(path), classes=3, stored_size=0), path.parent / "cache")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaky_server import serving
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.download import fetch
 from pip_flower.data.sources.base import Archive
-from pip_flower.config.schema import ConfigError
+from support.flaky_server import serving
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()

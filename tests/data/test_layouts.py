@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import miniatures
-from miniatures import TEST, TRAIN, WNIDS, pixels, write_files, write_tar, write_zip
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import DatasetConfig, KeepConfig
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
+from support import miniatures
+from support.miniatures import TEST, TRAIN, WNIDS, pixels, write_files, write_tar, write_zip
 
 GOLDFISH = "train/n01443537/images/n01443537_0.JPEG"
 
 
 def config(dataset: str, path: Path, classes: int = 3, **changes: object) -> DatasetConfig:
-    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1"), options_type).dataset
+    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1")).dataset
     return replace(chosen, data_dir=str(path), classes=classes, **changes)  # type: ignore[arg-type]
 
 

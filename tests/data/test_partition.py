@@ -3,17 +3,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pip_flower.config.files import Selection
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.partition import holders, partition_task, require_samples
 from pip_flower.data.population import active_clients
 from pip_flower.data.tasks import split_tasks
-from pip_flower.method.registry import options_type
-from pip_flower.config.schema import ConfigError
+from pip_flower.method.configuration import load_config
 
 
 def config(overrides: str = "", seed: int = 0) -> Config:
-    return load_config(Selection(overrides=overrides, seed=seed), options_type)
+    return load_config(Selection(overrides=overrides, seed=seed))
 
 
 KNOWN = {

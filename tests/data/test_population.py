@@ -2,14 +2,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import Config
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.population import active_clients, joined
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 
 
 def config(overrides: str = "", seed: int = 0) -> Config:
-    return load_config(Selection(overrides=overrides, seed=seed), options_type)
+    return load_config(Selection(overrides=overrides, seed=seed))
 
 
 def test_by_default_everybody_learns_every_task() -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pip_flower.config.sections import DatasetConfig, KeepConfig
-from pip_flower.config.files import Selection, load_config
-from pip_flower.data.loading import load_data
-from pip_flower.method.registry import options_type
+from pip_flower.config.files import Selection
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import DatasetConfig, KeepConfig
+from pip_flower.data.loading import load_data
+from pip_flower.method.configuration import load_config
 
-DIGITS = load_config(Selection(), options_type).dataset
+DIGITS = load_config(Selection()).dataset
 
 
 def test_digits_are_real_scans_with_a_fixed_split() -> None:

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import miniatures
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import DatasetConfig
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData, StoredImages
 from pip_flower.data.sources import pictures
 from pip_flower.data.store import ImageStore
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
+from support import miniatures
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> DatasetConfig:
-    chosen = load_config(Selection(dataset="folder"), options_type).dataset
+    chosen = load_config(Selection(dataset="folder")).dataset
     root = miniatures.write_files(tmp_path / "own", miniatures.class_folders(count=6))
     return replace(chosen, data_dir=str(root), classes=3, stored_size=0)
 

@@ -2,13 +2,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config.files import Selection, load_config
+from pip_flower.config.files import Selection
 from pip_flower.data.tasks import split_tasks
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 
 
 def test_label_order_and_targets() -> None:
-    tasks = split_tasks(load_config(Selection(), options_type))
+    tasks = split_tasks(load_config(Selection()))
     assert tasks.classes == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
     assert tasks.seen(2) == (0, 1, 2, 3)
     assert tasks.targets(np.array([5, 4, 5]), 2).tolist() == [1, 0, 1]
@@ -17,8 +17,7 @@ def test_label_order_and_targets() -> None:
 
 def test_seeded_order_is_a_permutation_that_follows_the_seed() -> None:
     chosen = [
-        split_tasks(load_config(Selection(overrides="dataset.class_order=seed", seed=s), options_type))
-        for s in (1, 1, 2)
+        split_tasks(load_config(Selection(overrides="dataset.class_order=seed", seed=s))) for s in (1, 1, 2)
     ]
     assert chosen[0] == chosen[1] != chosen[2]
     assert sorted(chosen[0].seen(5)) == list(range(10))
@@ -26,7 +25,7 @@ def test_seeded_order_is_a_permutation_that_follows_the_seed() -> None:
 
 def test_a_base_task_and_increments() -> None:
     overrides = "dataset.classes=100 schedule.tasks=11 schedule.rounds=11 schedule.base_classes=50"
-    tasks = split_tasks(load_config(Selection(overrides=overrides), options_type))
+    tasks = split_tasks(load_config(Selection(overrides=overrides)))
     assert [len(classes) for classes in tasks.classes] == [50, *[5] * 10]
     assert sorted(tasks.seen(11)) == list(range(100))
     assert tasks.targets(np.array([54, 50]), 1).tolist() == [4, 0]
@@ -34,7 +33,7 @@ def test_a_base_task_and_increments() -> None:
 
 def test_a_given_order() -> None:
     overrides = "dataset.class_order=given dataset.given_order=[9,0,8,1,7,2,6,3,5,4]"
-    tasks = split_tasks(load_config(Selection(overrides=overrides), options_type))
+    tasks = split_tasks(load_config(Selection(overrides=overrides)))
     assert tasks.classes == ((9, 0), (8, 1), (7, 2), (6, 3), (5, 4))
 
 
@@ -60,7 +59,7 @@ def test_splits_are_disjoint_complete_sized_and_repeatable(
         f"schedule.base_classes={base} dataset.class_order={order} "
         f"dataset.given_order={str(list(given_order)).replace(' ', '')}"
     )
-    config = load_config(Selection(overrides=overrides, seed=seed), options_type)
+    config = load_config(Selection(overrides=overrides, seed=seed))
     split = split_tasks(config)
     assert [len(part) for part in split.classes] == sizes
     assert sorted(split.seen(len(split))) == list(range(classes))

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
+from pip_flower.config.files import Selection
 from pip_flower.config.sections import DatasetConfig
-from pip_flower.config.files import Selection, load_config
 from pip_flower.data.views import Views
-from pip_flower.method.registry import options_type
+from pip_flower.method.configuration import load_config
 
 BASE = replace(
-    load_config(Selection(), options_type).dataset,
+    load_config(Selection()).dataset,
     crop_scale=(0.2, 1),
     crop_ratio=(0.75, 1.33),
     flip=True,

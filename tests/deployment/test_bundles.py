@@ -10,11 +10,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from pip_flower.cli import main
+from pip_flower.config.schema import ConfigError
 from pip_flower.deployment.bundles import write_bundles
 from pip_flower.deployment.certificates import days_left
 from pip_flower.deployment.plan import Plan
 from pip_flower.deployment.texts import dialled, start_node, start_superlink
-from pip_flower.config.schema import ConfigError
 
 
 def test_keys_are_private_and_in_one_bundle_only(tmp_path: Path) -> None:

@@ -19,17 +19,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from flwr.app import Message
 from safetensors.numpy import load_file
 
-from fleet_recorder import Recording, recorder
-from namespaces import Namespaces
 from pip_flower.deployment.bundles import write_bundles
 from pip_flower.deployment.connection import DeploymentRunner
 from pip_flower.deployment.local import LocalDeployment
 from pip_flower.deployment.plan import Plan
-from pip_flower.flower.programs import flower_environment, free_port, program
 from pip_flower.flower.launcher import LaunchError
+from pip_flower.flower.programs import flower_environment, free_port, program
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
-from runs import strategy_for
+from support.fleet_recorder import Recording, recorder
+from support.namespaces import Namespaces
+from support.runs import strategy_for
 
 # One deployment at a time: each is a dozen processes that wait for each other.
 pytestmark = pytest.mark.xdist_group("deployment")

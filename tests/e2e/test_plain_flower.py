@@ -80,8 +80,8 @@ assert pip_flower.__file__.startswith(sys.argv[1]), pip_flower.__file__
 from pip_flower.config_files import Selection, load_config
 from pip_flower.methods.registry import make_method, options_type
 from pip_flower.workbench import Workspace
-method = make_method(Workspace(load_config(Selection(), options_type)))
-print(method.bench.backbone.dim, len(method.bench.data.train))
+method = make_method(Workspace(load_config(Selection())))
+print(method.workspace.backbone.dim, len(method.workspace.data.train))
 """
     done = subprocess.run(
         [sys.executable, "-I", "-c", script, str(unpacked)], cwd=tmp_path, capture_output=True, text=True

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from killing import serve_here
 from pip_flower.flower.launcher import FlowerRunner, Simulation, flower_runner
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
+from support.killing import serve_here
 
 from .conftest import timeless
 

@@ -9,7 +9,7 @@ from pip_flower.flower.launcher import LaunchError
 from pip_flower.method.registry import entries
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
-from runs import digest, play
+from support.runs import digest, play
 
 from .conftest import timeless
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from runs import play
+from support.runs import play
 
 
 def test_only_head_rows_exist_and_they_learn(small_run: dict[str, Any]) -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_grid import LocalGrid
 from pip_flower.client.numpy_client import FederatedClient
-from pip_flower.methods.icarl import herd
-from runs import digest, kept_by_clients, play, strategy_for
+from pip_flower.methods.rehearsal.memory import herd
+from support.local_grid import LocalGrid
+from support.runs import digest, kept_by_clients, play, strategy_for
 
 RunConfig = dict[str, Any]
 # A network of one stage's width keeps the tests to seconds.
@@ -25,7 +25,7 @@ def full(small_run: RunConfig, method: str, overrides: str = "") -> RunConfig:
 def test_the_networks_arrays_travel_and_change(small_run: RunConfig) -> None:
     strategy = strategy_for(full(small_run, "fedavg"))
     strategy.arrays |= strategy.method.start_task(0, {})
-    sent = strategy.to_send(0)
+    sent = strategy.method.message(0, strategy.arrays)
     arrays, *_ = FederatedClient(strategy.method, 0).fit(list(sent.values()), {"task": 0, "round": 1})
     changed = [not np.array_equal(a, b) for a, b in zip(sent.values(), arrays, strict=True)]
     assert np.mean(changed) > 0.9

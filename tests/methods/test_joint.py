@@ -1,6 +1,6 @@
 from typing import Any
 
-from runs import play, strategy_for
+from support.runs import play, strategy_for
 
 
 def test_one_place_sees_the_data_of_all_tasks(small_run: dict[str, Any]) -> None:

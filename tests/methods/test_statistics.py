@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pip_flower.methods.ranpac import best_ridge
-from runs import Notes, play
+from support.runs import Notes, play
 
 RunConfig = dict[str, Any]
 

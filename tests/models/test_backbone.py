@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import NO_SCALE, NO_SHIFT, images, runtime, toy_backbone, toy_vit
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import BackboneConfig
 from pip_flower.models.backbone import freeze, load_backbone
-from pip_flower.runtime.process import cache_directory
 from pip_flower.runtime.devices import numerics, uses_bfloat16
-from pip_flower.config.schema import ConfigError
+from pip_flower.runtime.process import cache_directory
+from support.toy import NO_SCALE, NO_SHIFT, images, runtime, toy_backbone, toy_vit
 
 CPU = torch.device("cpu")
 

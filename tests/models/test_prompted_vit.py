@@ -1,4 +1,4 @@
-"""Prompts at any block of any plain timm ViT, against timm itself and against the plain pass."""
+"""AttachedPrompts at any block of any plain timm ViT, against timm itself and against the plain pass."""
 
 from typing import Any
 
@@ -6,11 +6,19 @@ import pytest
 import torch
 from timm import create_model
 from torch import Tensor
-from toy import NO_SCALE, NO_SHIFT, images, runtime, toy_backbone, toy_vit
 
 from pip_flower.models.backbone import freeze
 from pip_flower.models.plain_vit import encode_plainly
-from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, Prefix, Prompts, cls_position, encode, unsupported
+from pip_flower.models.prompted_vit import (
+    CLS,
+    NO_PROMPTS,
+    AttachedPrompts,
+    Prefix,
+    cls_position,
+    encode,
+    unsupported,
+)
+from support.toy import NO_SCALE, NO_SHIFT, images, runtime, toy_backbone, toy_vit
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -25,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def prompts(vit: Any, batch: int, block: int, seed: int = 3) -> Prompts:
+def prompts(vit: Any, batch: int, block: int, seed: int = 3) -> AttachedPrompts:
     """A prefix of four in `block` and three inserted tokens before it, for each sample of its own."""
     generator = torch.Generator().manual_seed(seed)
     heads, width = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
@@ -34,7 +42,7 @@ def prompts(vit: Any, batch: int, block: int, seed: int = 3) -> Prompts:
         return torch.randn(shape, generator=generator).requires_grad_()
 
     prefix = Prefix(drawn(batch, heads, 4, width), drawn(batch, heads, 4, width))
-    return Prompts({block: prefix}, {block: drawn(batch, 3, vit.embed_dim)})
+    return AttachedPrompts({block: prefix}, {block: drawn(batch, 3, vit.embed_dim)})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,8 +76,8 @@ def test_a_prefix_does_not_lengthen_the_sequence_and_inserted_tokens_do() -> Non
     vit = toy_vit().eval()
     with torch.inference_mode():
         both = prompts(vit, 2, 1)
-        tokens = encode(vit, images(2), Prompts(both.prefixes), slice(None))
-        longer = encode(vit, images(2), Prompts(insertions=both.insertions), slice(None))
+        tokens = encode(vit, images(2), AttachedPrompts(both.prefixes), slice(None))
+        longer = encode(vit, images(2), AttachedPrompts(insertions=both.insertions), slice(None))
     assert tokens.shape == (2, 17, 32)
     assert longer.shape == (2, 20, 32)
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from toy import images, toy_backbone, toy_state, toy_structure
 
-from pip_flower.models.prompts import PromptStructure
 from pip_flower.config.schema import ConfigError
+from pip_flower.models.prompts import PromptStructure
+from support.toy import images, toy_backbone, toy_state, toy_structure
 
 METHODS = ["pip-dualprompt", "pip-l2p"]
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
-from toy import images, toy_vit
 
-from pip_flower.models.weights import load_weights
 from pip_flower.config.schema import ConfigError
+from pip_flower.models.weights import load_weights
+from support.toy import images, toy_vit
 
 State = dict[str, torch.Tensor]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from released_code import write_fixtures
 
 from pip_flower.cli import main
 from pip_flower.parity import check_all
+from support.released_code import write_fixtures
 
 FIXTURES = Path(
     os.environ.get("PIP_FLOWER_FIXTURES") or Path(__file__).parents[2].parent / "shared" / "fixtures"

@@ -16,7 +16,7 @@ from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
 from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
 from pip_flower.rounds.observer import EvaluationRecord, Failure, RoundRecord
-from runs import strategy_for
+from support.runs import strategy_for
 
 ARRAYS = {"general": np.ones((2, 3), np.float32)}
 

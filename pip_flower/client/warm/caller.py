@@ -13,8 +13,8 @@ from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
-from pip_flower.client.warm.sockets import socket_path, worker_wanted
 from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_answer, send_request
+from pip_flower.client.warm.sockets import socket_path, worker_wanted
 
 _APP = Path(__file__).resolve().parents[3]
 _PROCESS_OF_A_MESSAGE = "flwr-clientapp"
@@ -31,9 +31,9 @@ def answer(kind: str, records: RecordDict, context: Context) -> RecordDict:
     if _wanted():
         return ask_worker(kind, records, context, os.getppid())
     # torch and all that: only where the work is done.
-    from pip_flower.client.adapter import ANSWERS
+    from pip_flower.client.adapter import REPLIES
 
-    return ANSWERS[kind](records, context)
+    return REPLIES[kind](records, context)
 
 
 def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> RecordDict:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from flwr.app import RecordDict
 
-from pip_flower.client.warm.sockets import alive, socket_path, sweep_sockets
 from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_request, send_answer
+from pip_flower.client.warm.sockets import alive, socket_path, sweep_sockets
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MEGABYTE = 1 << 20
@@ -68,13 +68,13 @@ class Worker:
     def _answer(self, request: Request, records: RecordDict) -> RecordDict | Raised:
         try:
             # torch and all that: after the socket is there, so that callers see a worker at once.
-            from pip_flower.client.adapter import ANSWERS
+            from pip_flower.client.adapter import REPLIES
             from pip_flower.client.node_settings import config_on_node
 
             settings = config_on_node(request.run_config, request.node_config).runtime
             self.idle_seconds = settings.worker_idle
             self.most_megabytes = settings.worker_memory
-            return ANSWERS[request.kind](records, request.context())
+            return REPLIES[request.kind](records, request.context())
         except Exception as error:
             return Raised.of(error)
 

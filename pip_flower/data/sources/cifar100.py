@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.arrays import array_part
 from pip_flower.data.sources.base import Archive, Source
 from pip_flower.data.sources.listing import Listing, Part, listing_of
 from pip_flower.data.sources.pickles import unpickled
 from pip_flower.data.sources.trees import Tree, open_tree
-from pip_flower.config.schema import ConfigError
 
 _ARCHIVE = "cifar-100-python.tar.gz"
 _WANTED = "cifar-100-python.tar.gz, or the directory that it unpacks to (cifar-100-python/train, test, meta)"

@@ -4,12 +4,12 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing, listing_of
 from pip_flower.data.sources.pictures import is_picture, picture_part
 from pip_flower.data.sources.trees import Tree, open_tree
-from pip_flower.config.schema import ConfigError
 
 _TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "valid", "validation")
 _WANTED = "a directory of class folders, or one that has them under train/ and again under test/ (or val/)"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pip_flower.config.sections import KeepConfig
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import KeepConfig
 
 Image = NDArray[np.uint8]
 

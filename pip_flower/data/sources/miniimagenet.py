@@ -10,6 +10,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.arrays import array_part
 from pip_flower.data.sources.base import Source
@@ -18,7 +19,6 @@ from pip_flower.data.sources.listing import Listing, Part, listing_of, part_of
 from pip_flower.data.sources.pickles import unpickled
 from pip_flower.data.sources.pictures import is_picture
 from pip_flower.data.sources.trees import Tree, open_tree
-from pip_flower.config.schema import ConfigError
 
 _WANTED = (
     "one of: train.csv, val.csv and test.csv beside images/; class folders (n01532829/...), all together or "

@@ -6,12 +6,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.arrays import array_part
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.listing import Listing, listing_of
 from pip_flower.data.sources.trees import MissingDataError
-from pip_flower.config.schema import ConfigError
 
 _WANTED = "the absolute path of an .npz with x_train, y_train, x_test, y_test"
 

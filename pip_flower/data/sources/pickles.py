@@ -4,8 +4,8 @@ import io
 import pickle
 from typing import Any
 
-from pip_flower.data.sources.trees import Tree
 from pip_flower.config.schema import ConfigError
+from pip_flower.data.sources.trees import Tree
 
 _REBUILD_ARRAYS = {
     ("numpy._core.multiarray", "_reconstruct"),

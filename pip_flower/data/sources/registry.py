@@ -1,5 +1,6 @@
 """The sources by name."""
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.cifar100 import CIFAR100
 from pip_flower.data.sources.digits import DIGITS
@@ -8,7 +9,6 @@ from pip_flower.data.sources.imagenet_r import IMAGENET_R
 from pip_flower.data.sources.miniimagenet import MINIIMAGENET
 from pip_flower.data.sources.npz import NPZ
 from pip_flower.data.sources.tinyimagenet import TINYIMAGENET
-from pip_flower.config.schema import ConfigError
 
 _SOURCES = {
     source.name: source for source in (CIFAR100, DIGITS, FOLDER, IMAGENET_R, MINIIMAGENET, NPZ, TINYIMAGENET)

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.sources.base import Archive, Source
 from pip_flower.data.sources.folder import Files
 from pip_flower.data.sources.listing import Listing, listing_of
 from pip_flower.data.sources.pictures import is_picture, picture_part
 from pip_flower.data.sources.trees import Tree, open_tree
-from pip_flower.config.schema import ConfigError
 
 _ARCHIVE = "tiny-imagenet-200.zip"
 _WANTED = "tiny-imagenet-200.zip, or the directory that it unpacks to (wnids.txt, words.txt, train/, val/)"

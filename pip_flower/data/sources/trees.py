@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from pip_flower.config.sections import DatasetConfig
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import DatasetConfig
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 # A compressed tar is read from the front for every file; more than a few would take for ever.

@@ -9,18 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.config.sections import TrainingConfig
-from pip_flower.models import classifier
-from pip_flower.models.prompts import PromptStructure
+from pip_flower.method.descent import descend
+from pip_flower.models.heads import LinearHead
+from pip_flower.models.prompts import Batch, PromptStructure
 from pip_flower.runtime.devices import adam
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Images [B, 3, S, S], their queries [B, D], and targets [B] among the task's classes."""
-
-    images: Tensor
-    queries: Tensor
-    targets: Tensor
 
 
 @dataclass(frozen=True)
@@ -56,6 +48,7 @@ class PromptTrainer:
         others: tuple[int, int],
     ) -> None:
         self.structure = structure
+        self.head = LinearHead(structure.backbone.dim)
         self.state = state
         self.task = task
         self.training = training
@@ -65,17 +58,13 @@ class PromptTrainer:
 
     def epoch(self, batches: Iterable[Batch], injection: Injection | None) -> float:
         """One pass over `batches`; the mean of their losses."""
-        losses = [self.step(batch, injection) for batch in batches]
-        # One synchronisation with the device per epoch, not per step.
-        return float(torch.stack(losses).mean())
-
-    def step(self, batch: Batch, injection: Injection | None) -> Tensor:
-        """One optimizer step; the loss before it."""
-        loss = self.loss(batch, injection).total
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.update()
-        return loss.detach()
+        return descend(
+            batches,
+            lambda batch: self.loss(batch, injection).total,
+            list(self.state.values()),
+            self.optimizer,
+            self.training.clip_norm,
+        )
 
     def update(self) -> Tensor:
         """Clip the gradients and let Adam use them; their norm before clipping."""
@@ -92,7 +81,7 @@ class PromptTrainer:
         if injection is not None:
             features = torch.cat([features, injection.features])
             targets = torch.cat([targets, injection.targets])
-        head = classifier.rows(self.state, self.task)
+        head = self.head.rows(self.state, self.task)
         error = self.structure.fidelity.cross_entropy(features, head, targets, self.others)
         return Loss(error, self.structure.matching_loss(similarity))
 

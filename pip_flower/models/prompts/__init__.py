@@ -6,18 +6,19 @@ A structure is one file: its options, tagged by `structure`, and a PromptStructu
 
 from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompts.base import Prompted, PromptStructure, State
+from pip_flower.models.prompts.base import Batch, PromptedFeatures, PromptStructure, State
 from pip_flower.models.prompts.dualprompt import DualPrompt, DualPromptOptions
 from pip_flower.models.prompts.l2p import L2P, L2POptions
 
 PromptOptions = DualPromptOptions | L2POptions
 
 __all__ = [
+    "Batch",
     "DualPromptOptions",
     "L2POptions",
     "PromptOptions",
     "PromptStructure",
-    "Prompted",
+    "PromptedFeatures",
     "State",
     "make_structure",
 ]

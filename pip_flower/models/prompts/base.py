@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,16 @@ from pip_flower.models.backbone import Backbone
 State = Mapping[str, Tensor]
 
 
-class Prompted(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
+    """Images [B, 3, S, S], their queries [B, D], and targets [B] among the classes that compete."""
+
+    images: Tensor
+    queries: Tensor
+    targets: Tensor
+
+
+class PromptedFeatures(NamedTuple):
     """`features` [B, D] for the head; `similarity`: cosine to the selected keys, summed over them and
     averaged over the batch (a scalar)."""
 
@@ -24,7 +34,7 @@ class Prompted(NamedTuple):
 
 class Choice(NamedTuple):
     """`slots` [B or 1, k]: which pool entries each sample, or the whole batch, gets; `similarity` as in
-    `Prompted`."""
+    `PromptedFeatures`."""
 
     slots: Tensor
     similarity: Tensor
@@ -58,7 +68,7 @@ class PromptStructure(ABC):
     @abstractmethod
     def forward(
         self, state: State, images: Tensor, query: Tensor | None, *, task: int | None, tasks: int
-    ) -> Prompted:
+    ) -> PromptedFeatures:
         """Images [B, 3, S, S] -> features.
 
         With `task` the prompts of that task are used where the structure has such, and the query

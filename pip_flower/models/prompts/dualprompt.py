@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompted_vit import Prefix, Prompts
-from pip_flower.models.prompts.base import Choice, Prompted, PromptStructure, State, cosine, uniform
-from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.models.prompted_vit import AttachedPrompts, Prefix
+from pip_flower.models.prompts.base import Choice, PromptedFeatures, PromptStructure, State, cosine, uniform
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class DualPrompt(PromptStructure):
 
     def forward(
         self, state: State, images: Tensor, query: Tensor | None, *, task: int | None, tasks: int
-    ) -> Prompted:
+    ) -> PromptedFeatures:
         """Slot `task`, or the slot of greatest similarity."""
         choice, expert = self.experts(state, len(images), query, task=task, tasks=tasks)
         prefixes = _prefixes(state["general"].unsqueeze(0), self.options.general_blocks)
         prefixes |= _prefixes(expert, self.options.expert_blocks)
-        features = self.backbone.encode(images, Prompts(prefixes)).squeeze(1)
-        return Prompted(features, choice.similarity)
+        features = self.backbone.encode(images, AttachedPrompts(prefixes)).squeeze(1)
+        return PromptedFeatures(features, choice.similarity)
 
     def experts(
         self, state: State, batch: int, query: Tensor | None, *, task: int | None, tasks: int

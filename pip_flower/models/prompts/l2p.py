@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompted_vit import Prompts, cls_position
-from pip_flower.models.prompts.base import Prompted, PromptStructure, State, uniform
-from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.models.prompted_vit import AttachedPrompts, cls_position
+from pip_flower.models.prompts.base import PromptedFeatures, PromptStructure, State, uniform
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class L2P(PromptStructure):
         *,
         task: int | None,  # noqa: ARG002
         tasks: int,  # noqa: ARG002
-    ) -> Prompted:
+    ) -> PromptedFeatures:
         """The features are the mean of the inserted tokens after the final norm."""
         choice = self.choose(query, state["pool.key"], self.options.top_k)
         inserted = state["pool.prompt"][choice.slots].flatten(1, 2) + cls_position(self.backbone.vit)
         behind_cls = slice(1, 1 + inserted.shape[1])
-        tokens = self.backbone.encode(images, Prompts(insertions={0: inserted}), behind_cls)
-        return Prompted(tokens.mean(dim=1), choice.similarity)
+        tokens = self.backbone.encode(images, AttachedPrompts(insertions={0: inserted}), behind_cls)
+        return PromptedFeatures(tokens.mean(dim=1), choice.similarity)

@@ -1,0 +1,1 @@
+"""What methods share that train a whole network from scratch."""

@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pip_flower.config.files import Selection, absolute_paths, available, conf_directory, parse_overrides
+from pip_flower.config.schema import ConfigError
+from pip_flower.method.configuration import load_config, restore_config
+from pip_flower.method.registry import entries
+
+
+def load(**chosen: object) -> object:
+    return load_config(Selection(**chosen))  # type: ignore[arg-type]
+
+
+def test_later_sources_win() -> None:
+    assert load().federation.clients == 10  # conf/federation/small.yaml over base.yaml
+    assert load().schedule.tasks == 5  # the experiment over base.yaml
+    assert load(overrides="federation.clients=12").federation.clients == 12
+    assert load(overrides="seed=1", seed=3).seed == 3
+
+
+def test_every_method_has_a_file_and_every_file_a_method() -> None:
+    assert set(entries()) <= set(available("method"))
+    assert {load(method=label).method.name for label in available("method")} == set(entries())
+
+
+def test_ablations_are_switches_of_pip() -> None:
+    switches = {
+        label: (options.prototypes.share, options.weighting, options.head)
+        for label in (f"ablation-{letter}" for letter in "abcdefg")
+        if (options := load(method=label).method.options)
+    }
+    assert len(set(switches.values())) == 7
+    assert switches["ablation-a"] == (False, "uniform", "private")
+    assert switches["ablation-d"] == (True, "participation-samples", "private")
+    assert switches["ablation-g"] == (False, "participation-samples", "shared")
+    assert load(method="ablation-b").digest() != load(method="ablation-f").digest()
+
+
+@pytest.mark.parametrize("experiment", available("experiment"))
+@pytest.mark.parametrize("method", available("method"))
+def test_every_experiment_and_method_composes(experiment: str, method: str) -> None:
+    config = load(experiment=experiment, method=method)
+    assert config.method.label == method
+
+
+def test_base_lists_every_key_there_is() -> None:
+    base = yaml.safe_load((conf_directory() / "base.yaml").read_text())
+    resolved = load().as_mapping()
+    resolved.pop("method")
+    resolved.pop("experiment")
+    assert _keys(base) == _keys(resolved)
+
+
+def test_every_key_of_base_has_a_comment() -> None:
+    for line in (conf_directory() / "base.yaml").read_text().splitlines():
+        if ":" in line and not line.startswith("#") and not line.rstrip().endswith(":"):
+            assert "#" in line or "batch_size" in line, line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            "training.learning_rat=1",
+            "training.learning_rat (set in overrides): unknown key with value 1. Did you mean",
+        ),
+        ("training.learning_rate=fast", "training.learning_rate (set in overrides): 'fast' is not a number"),
+        ("training.epochs=0", "training.epochs (set in overrides): 0 is too small. Give 1 or more"),
+        ("training.epochs=1.5", "training.epochs (set in overrides): 1.5 is not a whole number"),
+        (
+            "federation.clients_per_round=11",
+            "11 clients cannot be drawn from 10. Give at most federation.clients = 10",
+        ),
+        (
+            "federation.clients=3",
+            "federation.clients_per_round (set in conf/federation/small.yaml): 4 clients",
+        ),
+        ("schedule.rounds=21", "21 rounds do not divide into 5 tasks. Give a multiple of schedule.tasks = 5"),
+        ("schedule.tasks=4", "schedule.tasks (set in overrides): 4 tasks do not divide the 10 classes"),
+        (
+            "schedule.base_classes=4",
+            "schedule.base_classes (set in overrides): 4 classes first leave 6 for 4 further tasks",
+        ),
+        (
+            "dataset.class_order=given dataset.given_order=[0,1,2]",
+            "3 labels are not an order of all 10 classes. Give every label from 0 to 9 once",
+        ),
+        ("dataset.given_order=[0,1]", "is not used with dataset.class_order=label"),
+        ("dataset.class_names=[cat,cat]", "dataset.class_names (set in overrides): has a name twice"),
+        ("population.initial=11", "11 clients cannot be there from the start: there are 10 in all"),
+        ("population.initial=3", "4 clients cannot be drawn from the 3 of the first task"),
+        ("partition.scheme=local", "dataset.class_names (set in conf/base.yaml): is empty, but a node that"),
+        ("partition.alpha=0", "partition.alpha (set in overrides): 0.0 is too small. Give 0.001 or more"),
+        (
+            "fidelity=exact",
+            "fidelity (set in overrides): 'exact' is not one of the choices. Choose from: paper",
+        ),
+        ("method.prompt.structure=coda", "method.prompt.structure (set in overrides): 'coda' is not one of"),
+        ("method.name=pip-duelprompt", "'pip-duelprompt' is not known. Choose from: "),
+        ("dataset.crop_scale=[0.9,0.1]", "dataset.crop_scale (set in overrides): 0.9 is above 0.1"),
+        ("backbone.weights=vit.pth", "'vit.pth' is a relative path"),
+        ("federation=10", "federation (set in overrides): expected a section with keys, got 10"),
+        ("epochs", "overrides: 'epochs' is not key=value"),
+        ('seed="1', "No closing quotation"),
+        ("seed=[1", "seed (set in overrides): '[1' is not valid YAML"),
+    ],
+)
+def test_bad_configurations_get_an_error_that_helps(overrides: str, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(overrides=overrides)
+    assert told in str(error.value)
+
+
+def test_unknown_files_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"there is no conf/experiment/none\.yaml. Choose from: .*digits"):
+        load(experiment="none")
+    with pytest.raises(ConfigError, match=r"there is no conf/method/none\.yaml"):
+        load(method="none")
+
+
+def test_overrides_are_yaml_values() -> None:
+    parsed = parse_overrides("a.b=1 a.c=[1,2] d='x y' e=")
+    assert parsed == {"a": {"b": 1, "c": [1, 2]}, "d": "x y", "e": ""}
+
+
+def test_the_digest_ignores_paths_and_speed() -> None:
+    config = load()
+    assert load(overrides="runtime.threads=2", data_dir="/somewhere").digest() == config.digest()
+    assert load(seed=1).digest() != config.digest()
+    assert load(overrides="method.prompt.matching=0.5").digest() != config.digest()
+
+
+def _keys(values: object) -> object:
+    return {k: _keys(v) for k, v in values.items()} if isinstance(values, dict) else None
+
+
+def test_relative_paths_of_overrides_can_be_made_absolute(tmp_path: Path) -> None:
+    text = absolute_paths(
+        "backbone.weights='my vit.pth' dataset.data_dir=/data training.epochs=2 a=[1,2]", tmp_path
+    )
+    assert parse_overrides(text) == {
+        "backbone": {"weights": str(tmp_path / "my vit.pth")},
+        "dataset": {"data_dir": "/data"},
+        "training": {"epochs": 2},
+        "a": [1, 2],
+    }
+
+
+@pytest.mark.parametrize("method", ["pip-align", "fed-l2p", "icarl", "ablation-b"])
+def test_a_saved_configuration_is_restored(method: str) -> None:
+    config = load_config(Selection(method=method, seed=5))
+    saved = yaml.safe_load(yaml.safe_dump(config.as_mapping()))
+    assert restore_config(saved) == config
