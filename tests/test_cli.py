@@ -11,7 +11,7 @@ def test_config_show_prints_what_can_be_read_back(capsys: pytest.CaptureFixture[
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["training"]["epochs"] == 7
     assert shown["seed"] == 5
-    assert shown["method"]["name"] == "pip-dualprompt"
+    assert (shown["method"]["label"], shown["method"]["name"]) == ("pip-dualprompt", "pip")
 
 
 def test_a_bad_configuration_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:

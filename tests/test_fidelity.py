@@ -20,7 +20,7 @@ from pip_flower.methods.pip.pip import PIP
 from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts.dualprompt import DualPrompt
 from pip_flower.rounds.strategy import TaskStrategy
-from pip_flower.runtime import devices as runtime
+from pip_flower.runtime.streams import stream
 from support.toy import images, toy_backbone, toy_state, toy_structure, toy_trainer
 
 PAPER, RELEASED = Paper(), Released()
@@ -258,7 +258,7 @@ def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
 
     samples = bench("first").data.train
     cold = bench("first").queries(samples)
-    order = runtime.stream(0, "company").permutation(len(samples))
+    order = stream(0, "company").permutation(len(samples))
     second = bench("second")
     pieces = [second.queries(samples.take(part)) for part in np.split(order, [1, 4, 30])]
     assert torch.equal(torch.cat(pieces), cold[order])

@@ -24,6 +24,7 @@ class TwinLines:
 
     def __init__(self, first: Path, second: Path) -> None:
         self.first, self.second = first, second
+        second.parent.mkdir(exist_ok=True)
         self._bytes = 0
         self._digest = hashlib.sha256()
 

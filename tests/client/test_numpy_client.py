@@ -21,7 +21,7 @@ def started(small_run: dict[str, Any]) -> TaskStrategy:
 def test_the_class_works_without_flower_around_it(started: TaskStrategy) -> None:
     client = FederatedClient(started.method, partition=1)
     assert isinstance(client, NumPyClient)
-    sent = started.to_send(0)
+    sent = started.method.message(0, started.arrays)
     arrays, samples, metrics = client.fit(list(sent.values()), {"task": 0, "round": 1})
     answer = dict(zip(started.method.sent_up(0), arrays, strict=True))
     assert samples == answer["prototype.count"].sum() > 0
@@ -32,7 +32,7 @@ def test_the_class_works_without_flower_around_it(started: TaskStrategy) -> None
 
 def test_the_same_job_gives_the_same_bytes(started: TaskStrategy) -> None:
     client = FederatedClient(started.method, partition=1)
-    sent = list(started.to_send(0).values())
+    sent = list(started.method.message(0, started.arrays).values())
     first, *_ = client.fit(sent, {"task": 0, "round": 1})
     again, *_ = client.fit(sent, {"task": 0, "round": 1})
     later, *_ = client.fit(sent, {"task": 0, "round": 2})
@@ -61,7 +61,7 @@ def test_a_partition_that_does_not_exist_is_refused(started: TaskStrategy) -> No
 
 
 def test_wrong_number_of_arrays_is_refused(started: TaskStrategy) -> None:
-    sent = list(started.to_send(0).values())
+    sent = list(started.method.message(0, started.arrays).values())
     with pytest.raises(ValueError, match="zip"):
         FederatedClient(started.method, partition=0).fit(sent[:-1], {"task": 0, "round": 1})
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from pip_flower.config.files import Selection
 from pip_flower.flower.launcher import LaunchError
+from pip_flower.method.configuration import load_config, method_labels
 from pip_flower.method.registry import entries
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
@@ -16,7 +18,16 @@ from .conftest import timeless
 Run = Callable[..., RunDirectory]
 
 
-@pytest.mark.parametrize("method", entries())
+def one_of_each() -> list[str]:
+    """A label for each registered method; tests/methods/test_every_method.py plays all labels."""
+    found: dict[str, str] = {}
+    for label in method_labels():
+        found.setdefault(load_config(Selection(method=label)).method.name, label)
+    assert set(found) == set(entries())
+    return list(found.values())
+
+
+@pytest.mark.parametrize("method", one_of_each())
 def test_every_method_runs_end_to_end(simulate: Run, method: str) -> None:
     directory = simulate("schedule.rounds=3 training.epochs=1", method=method)
     lines = directory.lines()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pip_flower.flower.launcher import Simulation, app_directory
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_checkout_is_the_app_itself(tmp_path: Path) -> None:
@@ -21,7 +21,8 @@ def test_an_installed_wheel_carries_the_whole_app(tmp_path: Path) -> None:
         archive.extractall(installed)
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; "
-        "from pip_flower.config_files import conf_directory; from pip_flower.launcher import app_directory; "
+        "from pip_flower.config.files import conf_directory; "
+        "from pip_flower.flower.launcher import app_directory; "
         "print(conf_directory()); print(app_directory(Path(sys.argv[2])))"
     )
     scratch = tmp_path / "scratch"
@@ -33,7 +34,7 @@ def test_an_installed_wheel_carries_the_whole_app(tmp_path: Path) -> None:
     for name in (
         "server_app.py",
         "conf/base.yaml",
-        "pip_flower/client.py",
+        "pip_flower/client/numpy_client.py",
         "pip_flower/models/embedded_vit.json",
     ):
         assert (scratch / "app" / name).read_bytes() == (ROOT / name).read_bytes()

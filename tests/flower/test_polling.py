@@ -16,7 +16,7 @@ def test_only_the_sleeps_of_the_one_module_are_shortened(tmp_path: Path) -> None
     for name in ("hasty", "patient"):
         (tmp_path / f"{name}.py").write_text(SLEEPER)
     script = (
-        "import time, hasty, patient; from pip_flower.pauses import shorten_sleeps\n"
+        "import time, hasty, patient; from pip_flower.flower.polling import shorten_sleeps\n"
         "slept = []\n"
         "time.sleep = slept.append\n"
         "shorten_sleeps('hasty', 0.2)\n"

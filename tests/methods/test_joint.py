@@ -13,6 +13,7 @@ def test_one_place_sees_the_data_of_all_tasks(small_run: dict[str, Any]) -> None
 
 def test_all_tasks_are_one_to_the_prompts(small_run: dict[str, Any]) -> None:
     method = strategy_for(small_run | {"method": "joint"}).method
-    assert all(name.startswith("head.1.") for name in method.start_task(1, {}))
+    assert set(method.start_task(1, {})) == {"head.1.weight", "head.1.bias"}
     later = set(method.predicting(3)) - set(method.predicting(1))
-    assert all(name.startswith("head.") for name in later)
+    assert later == {f"head.{task}.{kind}" for task in (1, 2) for kind in ("weight", "bias")}
+    assert {"general", "expert.0", "key.0"} <= set(method.predicting(3))

@@ -2,9 +2,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pip_flower.methods.ranpac import best_ridge
-from support.runs import Notes, play
+from support.runs import Notes, play, strategy_for
 
 RunConfig = dict[str, Any]
 
@@ -39,8 +40,16 @@ def test_a_client_drawn_twice_in_a_task_counts_once(small_run: RunConfig) -> Non
 
 
 def test_a_class_nobody_reported_cannot_win(small_run: RunConfig) -> None:
-    few = play(small_run | {"method": "ncm", "overrides": f"{small_run['overrides']} schedule.rounds=3"})
-    assert all(0 <= accuracy <= 100 for e in few.evaluations for accuracy in e.accuracies)
+    strategy = strategy_for(small_run | {"method": "ncm"})
+    method, test = strategy.method, strategy.method.workspace.test_samples(0)
+    rng = np.random.default_rng(0)
+    width = method.workspace.backbone.dim
+    arrays = {f"mean.{task}": torch.from_numpy(rng.normal(size=(2, width))) for task in range(2)}
+    arrays |= {"count.0": torch.tensor([5.0, 0.0]), "count.1": torch.tensor([0.0, 3.0])}
+    scores = method.scores(arrays, test, 2)
+    assert torch.isinf(scores[:, [1, 2]]).all()
+    assert torch.isfinite(scores[:, [0, 3]]).all()
+    assert set(scores.argmax(dim=1).tolist()) <= {0, 3}
 
 
 def test_the_ridge_is_the_one_of_least_error_on_held_out_samples() -> None:

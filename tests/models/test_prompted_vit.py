@@ -97,7 +97,7 @@ def test_large_batches_are_encoded_in_pieces_with_each_samples_own_prompts(
     given = prompts(backbone.vit, 5, 0)
     with torch.inference_mode():
         whole = backbone.encode(images(5), given)
-        monkeypatch.setattr("pip_flower.runtime.images_at_once", lambda tokens, device: 2)
+        monkeypatch.setattr("pip_flower.runtime.devices.images_at_once", lambda tokens, device: 2)
         assert torch.allclose(backbone.encode(images(5), given), whole, atol=1e-6)
 
 

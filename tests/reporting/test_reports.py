@@ -32,15 +32,16 @@ def finished(small_run: dict[str, Any], tmp_path: Path) -> RunDirectory:
         ProgressLines(strategy.schedule),
     ]
     for observer in observers:
-        for round_ in range(1, 7):
-            task = strategy.schedule.task_of(round_)
-            observer.round_started(round_, task, [0, 3])
+        for number in range(1, 7):
+            round_ = strategy.schedule.round(number)
+            round_.asked, task = [0, 3], round_.task
+            observer.round_started(round_)
             observer.client_replied(round_, 1, 2)
             observer.client_replied(round_, 2, 2)
-            observer.round_finished(RoundRecord(round_, task, [0, 3], 0, 50, {"x": 1.0}, 3e4, 2e4, 1.5))
-            if strategy.schedule.ends_task(round_):
+            observer.round_finished(RoundRecord(number, task, [0, 3], 0, 50, {"x": 1.0}, 3e4, 2e4, 1.5))
+            if round_.ends_task:
                 accuracies = [90.0 - 10 * task] * (task + 1)
-                observer.task_evaluated(EvaluationRecord(round_, task, accuracies, [9] * (task + 1), 0.5))
+                observer.task_evaluated(EvaluationRecord(number, task, accuracies, [9] * (task + 1), 0.5))
         observer.run_finished(dict(ARRAYS))
     return directory
 

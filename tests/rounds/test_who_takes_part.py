@@ -101,7 +101,7 @@ def test_nodes_that_hold_only_their_own_images(small_run: RunConfig, nodes: list
     assert notes.evaluations[-1].samples == ([12, 12, 12] if where == "server" else [7, 9, 6])
     for reply in grid.answered[:4]:
         told = dict(reply.content.config_records["config"])
-        assert set(told) == {"partition", "config", "backbone", "states", "held"}
+        assert set(told) == {"partition", "config", "backbone", "method", "states", "held"}
         node = int(str(told["partition"]))
         with np.load(nodes[node]) as stored:
             counts = {str(k): int((stored["y_train"] == k).sum()) for k in np.unique(stored["y_train"])}

@@ -39,7 +39,7 @@ def test_devices_that_are_not_there_are_refused(name: str) -> None:
 
 
 def test_torchvision_imports_beside_this_torch() -> None:
-    script = "import pip_flower.torchvision_compat, torchvision.transforms.v2, timm; print('fine')"
+    script = "import pip_flower.runtime.torchvision_compat, torchvision.transforms.v2, timm; print('fine')"
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, text=True
     )

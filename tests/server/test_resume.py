@@ -100,7 +100,7 @@ def test_more_rounds_go_to_the_tasks_that_are_not_over(run_config: RunConfig) ->
 
 def test_a_run_that_is_still_going_on_cannot_be_resumed(run_config: RunConfig) -> None:
     path = interrupted(run_config, 3)
-    with RunDirectory(path).held(), pytest.raises(ConfigError, match="still going on"):
+    with RunDirectory(path).locked(), pytest.raises(ConfigError, match="still going on"):
         serve_here(run_config | {"resume": str(path)})
 
 
@@ -190,7 +190,7 @@ def test_checkpoints_that_are_kept(tmp_path: Path, keep: Any, rounds: list[int])
         store.save(Checkpoint(RUN, {"seed": 1}, (8,), state, LinesPosition(round_, "0" * 64)))
     assert store.rounds() == rounds
     newest = next(iter(store.intact()))
-    assert (newest.state.round, newest.state.last_rounds, newest.log.metrics) == (8, {0: 8}, "line 8\n")
+    assert (newest.state.round, newest.state.last_rounds, newest.metrics.bytes) == (8, {0: 8}, 8)
 
 
 def test_a_half_line_is_neither_read_nor_kept(run_config: RunConfig) -> None:
