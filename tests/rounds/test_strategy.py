@@ -1,16 +1,17 @@
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 
 from pip_flower.config.schema import ConfigError
 from pip_flower.models.backbone import backbone_loads
 from pip_flower.rounds.observer import EvaluationRecord, Observer
 from pip_flower.rounds.roster import FederationError
 from support.local_grid import LocalGrid
-from support.runs import digest, play, strategy_for
+from support.runs import Notes, digest, play, strategy_for
 
 RunConfig = dict[str, Any]
 
@@ -151,3 +152,35 @@ def test_data_that_leaves_a_client_empty_is_refused_before_the_first_round(small
     crowded = changed(small_run, "federation.clients=40 partition.scheme=iid")
     with pytest.raises(ConfigError, match="task 1 has too few samples"):
         play(crowded, LocalGrid(4, crowded))
+
+
+class WaitingGrid(LocalGrid):
+    """Waits for replies by itself, as Flower's grids do."""
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Any:
+        waiting = set(self.push_messages(messages))
+        replies: list[Message] = []
+        while waiting:
+            arrived = self.pull_messages(waiting)
+            waiting -= {message.metadata.reply_to_message_id for message in arrived}
+            replies += arrived
+        return replies
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [("pip-dualprompt", "server"), ("pip-dualprompt", "clients"), ("ablation-d", "server")],
+)
+def test_flowers_own_loop_plays_the_same_run(small_run: RunConfig, method: str, where: str) -> None:
+    run_config = changed(small_run, f"evaluation.where={where} training.epochs=1") | {"method": method}
+    ours = play(run_config)
+    strategy, notes = strategy_for(run_config), Notes()
+    strategy.observer = notes
+    result = strategy.start(
+        WaitingGrid(4, run_config), ArrayRecord(), num_rounds=6, evaluate_fn=strategy.evaluate_fn
+    )
+    assert digest({name: array.numpy() for name, array in result.arrays.items()}) == digest(ours.final)
+    assert [e.accuracies for e in notes.evaluations] == [e.accuracies for e in ours.evaluations]
+    on_clients = where == "clients" or method == "ablation-d"
+    tested = result.evaluate_metrics_clientapp if on_clients else result.evaluate_metrics_serverapp
+    assert [tested[round_]["accuracy"] for round_ in (2, 4, 6)] == [e.accuracy for e in ours.evaluations]

@@ -44,10 +44,10 @@ def strategy_for(run_config: dict[str, Any]) -> TaskStrategy:
     return TaskStrategy(make_method(shared_workspace(config)))
 
 
-def play(run_config: dict[str, Any], grid: LocalGrid | None = None) -> Notes:
+def play(run_config: dict[str, Any], grid: LocalGrid | None = None, notes: Notes | None = None) -> Notes:
     """All rounds on an in-process grid."""
     strategy = strategy_for(run_config)
-    notes = Notes()
+    notes = notes or Notes()
     strategy.observer = notes
     strategy.run(grid or LocalGrid(strategy.config.federation.clients, run_config))
     return notes
