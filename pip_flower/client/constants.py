@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pip_flower.arrays import Arrays
 from pip_flower.storage.checksummed import TornFileError, read_checksummed, write_checksummed
-from pip_flower.storage.files import sweep
+from pip_flower.storage.files import locked, sweep
 
 # That of the present task, and that of the one before: a server may go back to its last checkpoint.
 _KEPT = 2
@@ -28,11 +28,14 @@ class ConstantArrays:
     def save(self, digest: str, arrays: Arrays) -> None:
         """Keep arrays; what was kept longest is dropped."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sweep(self.directory, "*.arrays")
-        write_checksummed(self._path(digest), arrays, {})
-        newest_first = sorted(self.directory.glob("*.arrays"), key=_written, reverse=True)
-        for path in newest_first[_KEPT:]:
-            path.unlink(missing_ok=True)
+        # Clients of one machine get the same at the same time.
+        with locked(self.directory / ".lock"):
+            sweep(self.directory, "*.arrays")
+            if self.load(digest) is None:
+                write_checksummed(self._path(digest), arrays, {})
+            newest_first = sorted(self.directory.glob("*.arrays"), key=_written, reverse=True)
+            for path in newest_first[_KEPT:]:
+                path.unlink()
 
     def _path(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
@@ -41,8 +44,4 @@ class ConstantArrays:
 
 
 def _written(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        # Another client of this machine has dropped it meanwhile.
-        return 0
+    return path.stat().st_mtime_ns

@@ -5,11 +5,9 @@ a rename. It is made anew when the source has changed, when files are missing or
 an image that is read has another checksum than the table says.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ from pip_flower.config.schema import ConfigError
 from pip_flower.data.decoding import ROW, checksums, decode_into
 from pip_flower.data.notices import say
 from pip_flower.data.sources.listing import Listing
-from pip_flower.storage.files import write_bytes, write_json
+from pip_flower.storage.files import locked, write_bytes, write_json
 
 _FORMAT = 1
 _log = logging.getLogger(__name__)
@@ -122,7 +120,7 @@ class ImageStore:
         """Decode the source, unless another process has done so meanwhile, and what it made is `good`."""
         with _writing(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked():
+            with locked(self.path.with_name(f"{self.path.name}.lock"), _say_that_another_decodes):
                 if not (self._open() and good()):
                     self._build(self._listed())
                     if not self._open():
@@ -152,19 +150,9 @@ class ImageStore:
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process builds, the others wait."""
-        handle = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say("waiting for another process that is decoding the images")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+
+def _say_that_another_decodes() -> None:
+    say("waiting for another process that is decoding the images")
 
 
 @contextmanager

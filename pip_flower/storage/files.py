@@ -1,8 +1,11 @@
 """Files that are either whole or not there."""
 
+import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +56,24 @@ def append_line(path: Path, line: str) -> None:
         os.close(handle)
 
 
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """The file `path`, which is made if need be, is this process's alone; `waiting` is called if it has to
+    wait for another. A process that ends gives its locks up, however it ends."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def sweep(directory: Path, name: str = "*") -> None:
-    """Remove what writers that were killed left behind under temporary names."""
+    """Remove what killed writers left behind under temporary names; nobody may be writing meanwhile."""
     for litter in directory.glob(f".{name}.*"):
         litter.unlink(missing_ok=True)
 

@@ -80,7 +80,8 @@ from support.runs import digest, play
 def final(method, overrides=""):
     tiny = "method.network=resnet10t method.stem=imagenet training.epochs=1 schedule.rounds=3"
     run = {small_run!r}
-    return digest(play(run | {{"method": method, "overrides": f"{{run['overrides']}} {{tiny}} {{overrides}}"}}).final)
+    overrides = f"{{run['overrides']}} {{tiny}} {{overrides}}"
+    return digest(play(run | {{"method": method, "overrides": overrides}}).final)
 fedavg = final("fedavg")
 assert final("my-prox", "method.mu=0") == fedavg
 assert final("my-prox", "method.mu=1") != fedavg

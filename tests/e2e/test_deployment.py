@@ -234,7 +234,7 @@ def check_what_was_sent(recording: Recording, run_config: RunConfig, model: dict
             assert all(isinstance(value, int | float) for value in metrics.values())
         for properties in message.content.config_records.values():
             assert kind == "query"
-            assert set(properties) == {"partition", "config", "backbone", "states"}
+            assert set(properties) == {"partition", "config", "method", "backbone", "states"}
             assert all(len(str(value)) <= 64 for value in properties.values())
     assert kinds == {"query": 3, "train": 9, "evaluate": 9}
     for node, total in recording.content_bytes().items():

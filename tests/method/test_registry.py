@@ -1,4 +1,4 @@
-"""Methods of other packages; each is looked at by a process of its own, whose registry is then thrown away."""
+"""Methods of other packages; each is looked at by a process of its own, whose registry ends with it."""
 
 import os
 import subprocess

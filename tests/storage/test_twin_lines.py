@@ -45,5 +45,5 @@ def test_lines_that_both_files_have_lost_are_missed(tmp_path: Path) -> None:
 
 
 def test_what_a_checkpoint_holds_does_not_grow_with_the_lines(tmp_path: Path) -> None:
-    lines, positions = written(tmp_path)
+    _, positions = written(tmp_path)
     assert {len(str(position)) for position in positions[2:]} == {len(str(positions[1])) + 1}

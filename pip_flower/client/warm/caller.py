@@ -1,6 +1,5 @@
 """The short-lived side: in the process that Flower starts for a message, ask the worker."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from flwr.app import Context, RecordDict
 
 from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_answer, send_request
 from pip_flower.client.warm.sockets import socket_path, worker_wanted
+from pip_flower.storage.files import locked
 
 _APP = Path(__file__).resolve().parents[3]
 _PROCESS_OF_A_MESSAGE = "flwr-clientapp"
@@ -84,8 +84,7 @@ def _connected(owner: int) -> Iterator[socket.socket]:
     connection = _connection(path)
     if connection is None:
         # One at a time: a second caller finds the worker that the first one started.
-        with path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(path.with_suffix(".lock")):
             connection = _connection(path) or _started(path, owner)
     with connection:
         yield connection
