@@ -64,15 +64,15 @@ class Finished:
         arrays = load_file(directory.model)
         if not isinstance(method, PromptedMethod) or "prototype.mean" not in arrays:
             raise SystemExit(f"{path} is not a run of a PIP method: it has no prototypes")
-        bench, count = method.workspace, len(method.workspace.tasks)
+        workspace, count = method.workspace, len(method.workspace.tasks)
         state = {name: torch.from_numpy(value) for name, value in arrays.items()}
-        tests = [bench.test_samples(task) for task in range(count)]
-        seen = bench.tasks.seen(count)
+        tests = [workspace.test_samples(task) for task in range(count)]
+        seen = workspace.tasks.seen(count)
         column = {label: position for position, label in enumerate(seen)}
         table = Prototypes.from_arrays(arrays)
         weights, biases = zip(*(LinearHead(0).rows(state, task) for task in range(count)), strict=True)
         return cls(
-            seed=bench.config.seed,
+            seed=workspace.config.seed,
             features=torch.cat([method.features(state, test, count) for test in tests]).numpy(),
             columns=np.array([column[int(label)] for test in tests for label in test.labels]),
             tasks=np.repeat(np.arange(count), [len(test) for test in tests]),

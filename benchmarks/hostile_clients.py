@@ -5,7 +5,7 @@
     python benchmarks/hostile_clients.py --method ncm --seed 2022 --json
 
 The federation is the embedded one (digits, ten clients) with all clients in every round, in this process, and
-without Ray. Two clients train as they should and have their answers replaced on the way; the project itself
+without Ray. Two clients train as they should and have their replies replaced on the way; the project itself
 contains no attacks.
 """
 
@@ -53,10 +53,10 @@ DEFENCES = {
 }
 
 
-def sign_flip(sent: Arrays, answer: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
+def sign_flip(sent: Arrays, reply: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
     """Five times the change that was learnt, backwards; means and sums of features with the sign turned."""
-    flipped = dict(answer)
-    for name, value in answer.items():
+    flipped = dict(reply)
+    for name, value in reply.items():
         if name in sent and value.shape == sent[name].shape and not name.startswith("prototype."):
             flipped[name] = (sent[name] - 5 * (value - sent[name])).astype(value.dtype)
         elif name in ("prototype.mean",) or name.startswith(("sum.", "cross.")):
@@ -64,27 +64,27 @@ def sign_flip(sent: Arrays, answer: Arrays, rng: np.random.Generator) -> Arrays:
     return flipped
 
 
-def noise(sent: Arrays, answer: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
+def noise(sent: Arrays, reply: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
     """Gaussian noise ten times as large as what it is added to, wherever numbers are not counts."""
-    noisy = dict(answer)
-    for name, value in answer.items():
+    noisy = dict(reply)
+    for name, value in reply.items():
         if value.dtype.kind == "f" and not name.startswith(("count", "labels", "prototype.variance", "gram")):
             scale = 10 * float(np.sqrt(np.mean(value.astype(np.float64) ** 2)) if value.size else 0.0)
             noisy[name] = (value + rng.normal(0.0, scale, value.shape)).astype(value.dtype)
     return noisy
 
 
-def label_swap(sent: Arrays, answer: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
+def label_swap(sent: Arrays, reply: Arrays, rng: np.random.Generator) -> Arrays:  # noqa: ARG001
     """What is said of one class of the task is said of the other: prototypes, head rows, sums."""
-    swapped = dict(answer)
-    if len(classes := answer.get("prototype.classes", np.zeros(0, dtype=np.int64))):
+    swapped = dict(reply)
+    if len(classes := reply.get("prototype.classes", np.zeros(0, dtype=np.int64))):
         # Tasks of two classes in label order: 2k and 2k + 1.
         other = classes ^ 1
         order = np.argsort(other)
         swapped["prototype.classes"] = other[order]
         for name in ("prototype.mean", "prototype.variance", "prototype.count"):
-            swapped[name] = answer[name][order]
-    for name, value in answer.items():
+            swapped[name] = reply[name][order]
+    for name, value in reply.items():
         if name.startswith(("head.", "sum.", "count.")) and value.shape[0] == 2:
             swapped[name] = value[::-1].copy()
         elif name.startswith(("cross.", "labels.")):
@@ -101,26 +101,26 @@ ATTACKS: dict[str, Attack | None] = {
 
 
 class HostileGrid(LocalGrid):
-    """Replaces what hostile clients answer."""
+    """Replaces what hostile clients reply."""
 
     def __init__(self, nodes: int, run_config: dict[str, Any], attack: Attack | None, seed: int) -> None:
         super().__init__(nodes, run_config)
         self.attack = attack
         self.seed = seed
 
-    def _answer(self, message: Message) -> Message:
-        reply = super()._answer(message)
+    def reply_to(self, message: Message) -> Message:
+        reply = super().reply_to(message)
         partition = int(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
         if self.attack and partition in HOSTILE and message.metadata.message_type == "train":
             sent = from_record(message.content.array_records[ARRAYS])
-            answer = from_record(reply.content.array_records[ARRAYS])
+            returned = from_record(reply.content.array_records[ARRAYS])
             rng = stream(self.seed, "attack", str(message.metadata.group_id), partition)
-            reply.content[ARRAYS] = to_record(self.attack(sent, answer, rng))
+            reply.content[ARRAYS] = to_record(self.attack(sent, returned, rng))
         return reply
 
 
 class Accuracies(Observer):
-    """Keeps the accuracy matrix, and how many answers were rejected."""
+    """Keeps the accuracy matrix, and how many replies were rejected."""
 
     def __init__(self) -> None:
         self.matrix = AccuracyMatrix()

@@ -32,11 +32,11 @@ def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
     overrides += f" wire.full={str(full).lower()}"
     selection = Selection(method=method, dataset="cifar100", overrides=overrides)
     strategy = TaskStrategy(make_method(shared_workspace(load_config(selection))))
-    bench = strategy.method.workspace
+    workspace = strategy.method.workspace
     for task in range(10):
         strategy.arrays |= strategy.method.start_task(task, strategy.arrays)
     if "prototype.mean" in strategy.arrays:
-        rows = np.zeros((100, bench.backbone.dim))
+        rows = np.zeros((100, workspace.backbone.dim))
         strategy.arrays |= Prototypes(np.arange(100), rows, rows, np.ones(100, np.int64)).as_arrays()
     return strategy
 

@@ -127,7 +127,7 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
         ],
     )
     show_tables(results, console)
-    console.print(f"figures: {output / 'results.json'}", highlight=False)
+    console.print(f"metrics: {output / 'results.json'}", highlight=False)
     console.print(f"picture: {picture}", highlight=False)
 
 
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="table and picture of finished runs")
     report.add_argument("runs", nargs="+", metavar="RUN_DIR")
-    report.add_argument("--output", default="report", help="directory for picture and figures")
+    report.add_argument("--output", default="report", help="directory for picture and metrics")
     report.set_defaults(command=_report)
 
     config = commands.add_parser("config", help="the configuration")

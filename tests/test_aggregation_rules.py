@@ -36,7 +36,7 @@ def test_the_plain_rule_is_the_weighted_mean_bit_for_bit() -> None:
 @pytest.mark.parametrize("rule", [MEDIAN, TRIMMED])
 @settings(max_examples=40, deadline=None)
 @given(bad=st.lists(st.floats(-1e30, 1e30), min_size=2, max_size=2), seed=st.integers(0, 999))
-def test_a_fifth_of_the_answers_cannot_leave_the_range_of_the_rest(
+def test_a_fifth_of_the_replies_cannot_leave_the_range_of_the_rest(
     rule: AggregationConfig, bad: list[float], seed: int
 ) -> None:
     honest = np.random.default_rng(seed).normal(size=(8, 4)).astype(np.float32)
@@ -74,7 +74,7 @@ def test_prototypes_of_few_liars_do_little(rule: AggregationConfig) -> None:
     assert (plain.variance > 1e5).all()
 
 
-def test_robust_rules_on_equal_answers_change_nothing() -> None:
+def test_robust_rules_on_equal_replies_change_nothing() -> None:
     same = [table(2, 1.5, 0.5) for _ in range(5)]
     for rule in (MEAN, MEDIAN, TRIMMED, CLIPPED):
         merged = prototypes.robust_merge(same, [1.0] * 5, prototypes.empty(3), Paper(), rule)

@@ -252,18 +252,18 @@ def test_weights_that_the_server_uses(method: PIP, weights: tuple[int, int]) -> 
 def test_queries_are_bit_for_bit_the_same_from_a_warm_cache_and_in_any_company(
     small_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bench(name: str) -> Workspace:
+    def workspace(name: str) -> Workspace:
         monkeypatch.setenv("PIP_FLOWER_CACHE", str(tmp_path / name))
         return Workspace(_config(small_run, "paper"))
 
-    samples = bench("first").data.train
-    cold = bench("first").queries(samples)
+    samples = workspace("first").data.train
+    cold = workspace("first").queries(samples)
     order = stream(0, "company").permutation(len(samples))
-    second = bench("second")
+    second = workspace("second")
     pieces = [second.queries(samples.take(part)) for part in np.split(order, [1, 4, 30])]
     assert torch.equal(torch.cat(pieces), cold[order])
     monkeypatch.setattr(Workspace, "_fresh_queries", lambda *_: pytest.fail("computed again"))
-    assert torch.equal(bench("first").queries(samples), cold)
+    assert torch.equal(workspace("first").queries(samples), cold)
 
 
 def test_released_clients_draw_their_classes_anew_in_every_round(small_run: dict[str, Any]) -> None:

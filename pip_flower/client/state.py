@@ -1,6 +1,6 @@
 """What a client keeps between rounds, on its own disk: private heads, exemplars, optimizer state.
 
-It never travels. The server names the run and the last round in which it merged this client's answer; the
+It never travels. The server names the run and the last round in which it merged this client's reply; the
 client goes on from its state after that very round, so that a server that went back to a checkpoint takes its
 clients along.
 """

@@ -99,8 +99,8 @@ def _partition(options: argparse.Namespace, console: Console) -> int:
             counts[client] += np.where(np.isin(order, classes), held[order], 0)
         active = active_clients(config, task)
         sizes = [len(parts[client]) for client in active]
-        figures = (min(sizes), int(np.median(sizes)), max(sizes), sizes.count(0))
-        table.add_row(*map(str, (task + 1, len(classes), len(active), sum(sizes), *figures)))
+        spread = (min(sizes), int(np.median(sizes)), max(sizes), sizes.count(0))
+        table.add_row(*map(str, (task + 1, len(classes), len(active), sum(sizes), *spread)))
     console.print(table)
     if options.plot:
         partition_picture(counts, [len(classes) for classes in tasks.classes], Path(options.plot))

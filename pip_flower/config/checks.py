@@ -47,7 +47,7 @@ def _check_federation(config: Config, fail: Fail) -> None:
     if federation.min_clients > federation.clients_per_round:
         fail(
             "federation.min_clients",
-            f"{federation.min_clients} answers cannot come from {federation.clients_per_round} clients",
+            f"{federation.min_clients} replies cannot come from {federation.clients_per_round} clients",
             f"Give at most federation.clients_per_round = {federation.clients_per_round}",
         )
 

@@ -85,7 +85,7 @@ class FederationConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Limits beyond which the server takes an answer for an error or a lie."""
+    """Limits beyond which the server takes a reply for an error or a lie."""
 
     max_samples: Annotated[int, Bounds(1)]
     max_norm: Annotated[float, Bounds(0, exclusive_minimum=True)]
@@ -93,7 +93,7 @@ class ValidationConfig:
 
 @dataclass(frozen=True)
 class AggregationConfig:
-    """How answers are merged; everything but the plain mean bounds what a bad one can do."""
+    """How replies are merged; everything but the plain mean bounds what a bad one can do."""
 
     rule: Literal["mean", "median", "trimmed-mean"]
     trim: Annotated[float, Bounds(0, 0.49)]

@@ -1,9 +1,9 @@
-"""`python -m pip_flower.deployment.node`: Flower's SuperNode, with pauses that suit rounds of seconds.
+"""`python -m pip_flower.deployment.node`: Flower's SuperNode, with waits that suit rounds of seconds.
 
 A SuperNode that finds no message waits three seconds before it looks again, and Flower has no option for
-that. As the next message never is there yet when a node has just sent its answer, every round would pay those
-seconds. Here, the pauses of that one loop are cut to `--poll-seconds` (`pauses`), and the processes of
-messages are forked (`prefork`); everything else is Flower's own `flower-supernode`, with all its options.
+that. As the next message never is there yet when a node has just sent its reply, every round would pay those
+seconds. Here, the waits of that one loop are cut to `--poll-seconds`, and the processes of messages are
+forked (`prefork`); everything else is Flower's own `flower-supernode`, with all its options.
 With PIP_FLOWER_WORKER=off every message gets a fresh process that does all the work, as without this project.
 """
 

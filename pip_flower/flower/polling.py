@@ -1,4 +1,4 @@
-"""Flower's pauses, cut to what suits rounds of seconds; it has no options for them."""
+"""How often Flower looks for messages, which it has no option for: waits that suit rounds of seconds."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from typing import SupportsIndex
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 _FIRST_PULL_AGAIN = "initial_backoff"
-# Pauses from here on are between questions to another machine, shorter ones between looks into own memory.
+# Waits from here on are between questions to another machine, shorter ones between looks into own memory.
 _FAR = 1.0
 _NEAR_SECONDS = 0.05
 

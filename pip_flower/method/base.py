@@ -35,8 +35,6 @@ class Method(Exchange):
         """What all nodes must have in common beside the configuration: the frozen backbone."""
         return self.workspace.backbone.digest
 
-    # The server's side.
-
     @abstractmethod
     def start_task(self, task: int, arrays: Arrays) -> NamedArrays:
         """Before a task's first round: the arrays that the task adds."""
@@ -70,8 +68,6 @@ class Method(Exchange):
         carried = {*self.received(task), *self.returned(task)}
         return tuple(name for name in self.predicting(task) if name not in carried)
 
-    # The client's side.
-
     def samples(self, task: int, partition: int, round_: int) -> Samples:  # noqa: ARG002
         """What client `partition` trains on in a round of `task`: its own samples of the task."""
         return self.workspace.client_samples(task, partition, "train")
@@ -79,8 +75,6 @@ class Method(Exchange):
     def keeps_memory(self) -> bool:
         """Whether `fit` hands back a memory that later rounds need; it is then kept on the client's disk."""
         return False
-
-    # Prediction, on either side.
 
     @abstractmethod
     def predicting(self, tasks: int) -> tuple[str, ...]:

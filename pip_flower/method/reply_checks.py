@@ -1,7 +1,7 @@
-"""What an answer of a client must look like before the server uses any of it; pure NumPy.
+"""What a reply of a client must look like before the server uses any of it; pure NumPy.
 
 A method declares its arrays (`Method.expected`) and what else must be true of them (`Method.inspect`). One
-violation rejects the answer as a whole: half an answer of a client that is wrong is not worth having.
+violation rejects the reply as a whole: half a reply of a client that is wrong is not worth having.
 """
 
 import math
@@ -17,7 +17,7 @@ _MOST_METRICS = 64
 
 
 class RejectedError(ValueError):
-    """An answer that the server does not use; the text says why."""
+    """A reply that the server does not use; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def check_metrics(values: Mapping[str, Any]) -> dict[str, float]:
     """Figures for the log: finite numbers."""
     if len(values) > _MOST_METRICS:
         raise RejectedError(f"it has {len(values)} metrics")
-    figures: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value):
             raise RejectedError(f"metric {_short(name)} is {_short(value)}, not a finite number")
-        figures[name] = float(value)
-    return figures
+        numbers[name] = float(value)
+    return numbers
 
 
 def check_counts(name: str, counts: NDArray[Any], total: int) -> None:

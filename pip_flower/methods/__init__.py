@@ -1,1 +1,1 @@
-"""One file per method; `registry` finds them by name."""
+"""One file or folder per method, and the parts that several share; `method.registry` finds them by name."""

@@ -22,11 +22,11 @@ PUBLISHED = {
 
 
 def published_line(methods: Iterable[str]) -> str:
-    """One line about those of `methods` that the paper has figures of; empty if it has none."""
+    """One line about those of `methods` that the paper has results of; empty if it has none."""
     told = [
-        f"{method} {figures.average} / {figures.last}"
-        + (f", {figures.kilobytes:,.0f} KB" if figures.kilobytes else "")
-        for method, figures in PUBLISHED.items()
+        f"{method} {result.average} / {result.last}"
+        + (f", {result.kilobytes:,.0f} KB" if result.kilobytes else "")
+        for method, result in PUBLISHED.items()
         if method in set(methods)
     ]
     if not told:

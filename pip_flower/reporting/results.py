@@ -60,7 +60,7 @@ class RunResult:
 
 
 def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
-    """How often an answer was not used, by reason; numbers in a reason make no new one."""
+    """How often a reply was not used, by reason; numbers in a reason make no new one."""
     reasons = (failure["reason"] for line in lines for failure in line.get("failures", []))
     return Counter(re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", reason) for reason in reasons)
 

@@ -148,7 +148,7 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def environment(flower_run: int, method: Method) -> dict[str, Any]:
-    """What the figures of a run were measured on."""
+    """What the metrics of a run were measured on."""
     workspace = method.workspace
     return {
         "flower_run_id": flower_run,

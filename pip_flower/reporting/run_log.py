@@ -1,4 +1,4 @@
-"""Writes a run's figures as they come: metrics.jsonl, the accuracy matrix, the model, the plot."""
+"""Writes a run's metrics as they come: metrics.jsonl, the accuracy matrix, the model, the plot."""
 
 import json
 from dataclasses import asdict

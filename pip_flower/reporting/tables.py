@@ -29,7 +29,7 @@ def accuracy_table(results: list[RunResult]) -> Table:
 
 
 def summary_table(results: list[RunResult]) -> Table:
-    """One row per method: summary figures, traffic per client and round, time."""
+    """One row per method: summary metrics, traffic per client and round, time."""
     columns = ["Avg", "last", "PD", "forget", "up", "down", "s"]
     table = _table("summary (%); KB per client and round; seconds", columns)
     table.caption, table.caption_justify = published_line({run.method for run in results}), "left"
@@ -48,10 +48,10 @@ def summary_table(results: list[RunResult]) -> Table:
 
 
 def failure_table(results: list[RunResult]) -> Table:
-    """How many answers of clients were not used, by method and reason, the most frequent first."""
-    table = Table(title="answers not used", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    """How many replies of clients were not used, by method and reason, the most frequent first."""
+    table = Table(title="replies not used", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column("method", no_wrap=True)
-    table.add_column("answers", justify="right")
+    table.add_column("replies", justify="right")
     table.add_column("reason", overflow="fold")
     for method, runs in by_method(results).items():
         reasons = sum((run.failures for run in runs), Counter[str]())
@@ -70,7 +70,7 @@ def _table(title: str, columns: list[str]) -> Table:
 
 def _figure(values: Iterable[float]) -> str:
     """The value of one seed; mean and standard deviation of several."""
-    figures = list(values)
-    if len(figures) == 1:
-        return f"{figures[0]:.1f}"
-    return f"{mean(figures):.1f}±{stdev(figures):.1f}"
+    listed = list(values)
+    if len(listed) == 1:
+        return f"{listed[0]:.1f}"
+    return f"{mean(listed):.1f}±{stdev(listed):.1f}"

@@ -13,7 +13,7 @@ from pip_flower.config.sections import Config, FederationConfig
 from pip_flower.data.population import active_clients
 from pip_flower.flower.records import CONFIG, content
 
-# A node's first answer takes as long as it takes to import torch and load the backbone.
+# A node's first reply takes as long as it takes to import torch and load the backbone.
 _LOADING_SECONDS = 120
 
 
@@ -22,7 +22,7 @@ class FederationError(RuntimeError):
 
 
 class TooFewRepliesError(FederationError):
-    """A round brought fewer valid answers than it needs."""
+    """A round brought fewer valid replies than it needs."""
 
 
 class RefusedError(ValueError):
@@ -71,7 +71,7 @@ class Roster:
         self._grid, self._config, self._expected, self._run = grid, config, expected, run
         self._poll_seconds = poll_seconds
         self._known: set[int] = set()
-        # Nodes whose answer is still to come, by the message that asks them.
+        # Nodes whose reply is still to come, by the message that asks them.
         self._asked: dict[str, int] = {}
 
     def without_state(self, last_rounds: Mapping[int, int]) -> list[int]:
@@ -99,7 +99,7 @@ class Roster:
                 listed = ", ".join(map(str, missing))
                 _say(f"starting without clients {listed}; they may join later")
                 return
-            # Who is there but has not answered may be busy loading; who was refused will not change its mind.
+            # Who is there but has not replied may be busy loading; who was refused will not change its mind.
             loading = max(config.round_timeout, _LOADING_SECONDS) if self._asked else 0.0
             patience = max(config.wait_seconds, loading)
             hopeless = not self._asked and len(self._known) >= config.clients
@@ -123,15 +123,15 @@ class Roster:
             self.refresh()
 
     def doubt(self, partition: int) -> None:
-        """A node that kept silent may be dead long before Flower notices: it is left out until it answers the
-        question who it is."""
+        """A node that kept silent may be dead long before Flower notices: it is left out until it says
+        who it is."""
         node = self.nodes.pop(partition)
         self._known.discard(node)
         _say(f"client {partition} (node {node}) kept silent; it is left out until it is heard of")
 
     def refresh(self) -> int:
-        """Forget nodes that are gone, ask new ones who they are, read what has been answered; never waits.
-        Returns how many answered."""
+        """Forget nodes that are gone, ask new ones who they are, read what replies have come; never wait.
+        Returns how many replied."""
         here = set(self._grid.get_node_ids())
         self._forget(self._known - here)
         new = sorted(here - self._known)
@@ -140,10 +140,10 @@ class Roster:
             questions = [Message(content(config={"run": self._run}), n, MessageType.QUERY) for n in new]
             sent = zip(self._grid.push_messages(questions), new, strict=True)
             self._asked |= {message: node for message, node in sent if message}
-        answers = list(self._grid.pull_messages(list(self._asked))) if self._asked else []
-        for reply in answers:
+        replies = list(self._grid.pull_messages(list(self._asked))) if self._asked else []
+        for reply in replies:
             self._admit(self._asked.pop(reply.metadata.reply_to_message_id), reply)
-        return len(answers)
+        return len(replies)
 
     def _forget(self, gone: set[int]) -> None:
         self._known -= gone

@@ -26,7 +26,7 @@ def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRec
 
 
 def conclusion_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> ConclusionRecord:
-    """The same of the clients' work at the end of a task."""
+    """What clients did at the end of a task, as means over them."""
     return ConclusionRecord(
         round=round_.number,
         task=round_.task,

@@ -23,9 +23,9 @@ def test_the_class_works_without_flower_around_it(started: TaskStrategy) -> None
     assert isinstance(client, NumPyClient)
     sent = started.method.message(0, started.arrays)
     arrays, samples, metrics = client.fit(list(sent.values()), {"task": 0, "round": 1})
-    answer = dict(zip(started.method.sent_up(0), arrays, strict=True))
-    assert samples == answer["prototype.count"].sum() > 0
-    assert not np.array_equal(answer["general"], sent["general"])
+    reply = dict(zip(started.method.sent_up(0), arrays, strict=True))
+    assert samples == reply["prototype.count"].sum() > 0
+    assert not np.array_equal(reply["general"], sent["general"])
     assert metrics["backbone_loads"] == backbone_loads()
     assert np.isfinite(metrics["last_epoch_loss"])
 
@@ -78,7 +78,7 @@ def test_messages_carry_nothing_but_prompts_head_and_prototypes(
     images = np.load(small_data)["x_train"]
     pixels = {image.tobytes() for image in images.astype(np.float32) / 255}
     allowed = ("general", "expert.", "key.", "head.", "prototype.")
-    for reply in grid.answered:
+    for reply in grid.replies:
         for name, array in reply.content.array_records.get("arrays", {}).items():
             assert name.startswith(allowed)
             value = array.numpy()

@@ -1,3 +1,5 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,46 @@ def test_unknown_files_are_named() -> None:
         load(experiment="none")
     with pytest.raises(ConfigError, match=r"there is no conf/method/none\.yaml"):
         load(method="none")
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of conf/ to add files to."""
+    copy = tmp_path / "conf"
+    shutil.copytree(conf_directory(), copy)
+    monkeypatch.setattr("pip_flower.config.files.conf_directory", lambda: copy)
+    return copy
+
+
+def test_a_file_builds_on_another_of_its_group_and_on_a_prompt(conf: Path) -> None:
+    (conf / "method" / "mine.yaml").write_text(
+        "defaults:\n  method: pip-l2p\nmethod:\n  weighting: uniform\n"
+    )
+    mine, parent = load(method="mine").method, load(method="pip-l2p").method
+    assert mine.name == parent.name == "pip"
+    assert mine.options == replace(parent.options, weighting="uniform")
+    (conf / "method" / "other.yaml").write_text("defaults:\n  method: mine\n  prompt: dualprompt\n")
+    other = load(method="other").method.options
+    assert other.weighting == "uniform"
+    assert other.prompt == load(method="pip-dualprompt").method.options.prompt != parent.options.prompt
+
+
+@pytest.mark.parametrize(
+    ("defaults", "told"),
+    [
+        ("method: b", "goes round in circles: a -> b -> a"),
+        ("method: a", "goes round in circles: a -> a"),
+        ("prompts: l2p", "defaults.prompts (set in conf/method/a.yaml): is not a group"),
+        ("prompt: l3p", "there is no conf/prompt/l3p.yaml"),
+        ("method: pip-l3p", "there is no conf/method/pip-l3p.yaml"),
+    ],
+)
+def test_files_that_build_on_nothing_are_named(conf: Path, defaults: str, told: str) -> None:
+    (conf / "method" / "a.yaml").write_text(f"defaults:\n  {defaults}\nmethod:\n  name: pip\n")
+    (conf / "method" / "b.yaml").write_text("defaults:\n  method: a\n")
+    with pytest.raises(ConfigError) as error:
+        load(method="a")
+    assert told in str(error.value)
 
 
 def test_overrides_are_yaml_values() -> None:

@@ -246,6 +246,6 @@ def test_a_class_without_images_is_refused(tmp_path: Path, part: str) -> None:
     labels = {"training": np.array([0, 1] * 3), "test": np.array([0, 1, 1])}[part]
     path = npz(tmp_path / "a.npz", **{name: labels, "class_names": np.array(["cat", "dog", "cow"])})
     overrides = "dataset.classes=3 schedule.tasks=1 schedule.rounds=1"
-    bench = Workspace(load_config(Selection(dataset="npz", data_dir=str(path), overrides=overrides)))
+    workspace = Workspace(load_config(Selection(dataset="npz", data_dir=str(path), overrides=overrides)))
     with pytest.raises(ConfigError, match=f"1 of 3 classes have no {part} images: 'cow'"):
-        bench.check_data()
+        workspace.check_data()

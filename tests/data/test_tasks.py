@@ -15,6 +15,15 @@ def test_label_order_and_targets() -> None:
     assert tasks.rows(np.array([0, 2, 3, 9]), 1).tolist() == [1, 2]
 
 
+def test_positions_are_those_among_all_classes_seen() -> None:
+    tasks = split_tasks(load_config(Selection(overrides="dataset.class_order=seed")))
+    for count in range(1, 6):
+        seen = np.array(tasks.seen(count))
+        assert tasks.positions(seen, count).tolist() == list(range(2 * count))
+        # Those of a class stay as more tasks come: columns of scores are only added.
+        assert tasks.positions(seen, 5).tolist() == list(range(2 * count))
+
+
 def test_seeded_order_is_a_permutation_that_follows_the_seed() -> None:
     chosen = [
         split_tasks(load_config(Selection(overrides="dataset.class_order=seed", seed=s))) for s in (1, 1, 2)

@@ -59,7 +59,7 @@ def server_app_of(runner: FlowerRunner) -> int:
     raise AssertionError("no process runs the ServerApp")
 
 
-def figures(directory: RunDirectory) -> list[dict[str, Any]]:
+def metrics_of(directory: RunDirectory) -> list[dict[str, Any]]:
     """The metrics without times and without what a process has loaded."""
     lines = [json.loads(line) for line in timeless(directory)]
     for line in lines:
@@ -87,6 +87,6 @@ def test_a_killed_server_app_and_a_killed_superlink_lose_nothing(
     directory = RunDirectory(path)
     assert directory.model.read_bytes() == whole.model.read_bytes()
     assert directory.matrix.read_bytes() == whole.matrix.read_bytes()
-    assert figures(directory) == figures(whole)
+    assert metrics_of(directory) == metrics_of(whole)
     assert [line["round"] for line in directory.lines() if line["kind"] == "round"] == list(range(1, 13))
     assert len(directory.read_environment()["earlier_runs"]) == 2

@@ -29,7 +29,7 @@ def test_exemplars_stay_on_the_client_and_are_never_sent(small_run: RunConfig, t
     grid = LocalGrid(4, run_config)
     notes = play(run_config, grid)
     assert not any("exemplar" in name for name in notes.final)
-    for reply in grid.answered:
+    for reply in grid.replies:
         assert not any("exemplar" in n for r in reply.content.array_records.values() for n in r)
     for kept in kept_by_clients(tmp_path):
         assert 1 <= sum(ids.size for ids in kept.values()) <= 6
@@ -146,7 +146,7 @@ def test_a_teacher_that_is_lost_is_fetched_and_changes_nothing(small_run: RunCon
     whole = play(full(small_run, "icarl", f"{everybody} runtime.state_dir={tmp_path / 'a'}"))
     run_config = full(small_run, "icarl", f"{everybody} runtime.state_dir={tmp_path / 'b'}")
     grid = LocalGrid(4, run_config)
-    replying = grid._answer
+    replying = grid.reply_to
 
     def lose(message: Message) -> Message:
         told = message.content.config_records["config"]
@@ -155,7 +155,7 @@ def test_a_teacher_that_is_lost_is_fetched_and_changes_nothing(small_run: RunCon
                 path.write_bytes(path.read_bytes()[:-1])
         return replying(message)
 
-    grid._answer = lose  # type: ignore[method-assign]
+    grid.reply_to = lose  # type: ignore[method-assign]
     notes = play(run_config, grid)
     assert digest(notes.final) == digest(whole.final)
     assert all(record.failed == 0 for record in notes.rounds)

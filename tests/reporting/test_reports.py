@@ -103,12 +103,12 @@ def test_report_writes_a_picture_and_figures(
     assert json.loads((output / "results.json").read_text())[0]["average"] == 80.0
 
 
-def test_answers_that_were_not_used_are_shown_with_their_reasons(
+def test_replies_that_were_not_used_are_shown_with_their_reasons(
     finished: RunDirectory, small_run: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not RunResult.read(finished.path).failures
     assert main(["report", str(finished.path), "--output", str(finished.path / "report")]) == 0
-    assert "answers not used" not in capsys.readouterr().out
+    assert "replies not used" not in capsys.readouterr().out
     log = RunLog(finished, strategy_for(small_run).config)
     reasons = ["it claims 12 samples", "it claims 345 samples", "general has NaN [in it]"]
     failures = [Failure(client, 0, reason) for client, reason in enumerate(reasons)]

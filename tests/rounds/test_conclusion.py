@@ -1,6 +1,7 @@
 """Clients' work at the end of a task: everybody who is there and holds its classes, once."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from flwr.app import Message
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.method import ClientJob, ClientUpdate, Exchange, Merge, Round, Sum
+from pip_flower.method import ClientJob, ClientUpdate, Exchange, Merge, Round, Sum, registry
 from pip_flower.methods.frozen_head import FrozenHead
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.rounds.observer import ConclusionRecord
 from pip_flower.rounds.roster import FederationError
+from pip_flower.runtime import process
 from support.killing import serve_here
 from support.local_grid import LocalGrid
 from support.runs import Notes, play
@@ -59,11 +61,6 @@ class Counting(FrozenHead):
 @pytest.fixture
 def counting(small_run: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     """A run of the method above, in place of the frozen head."""
-    from dataclasses import replace
-
-    from pip_flower.method import registry
-    from pip_flower.runtime import process
-
     entry = replace(registry.entries()["frozen-head"], method=Counting)
     monkeypatch.setitem(registry._entries, "frozen-head", entry)
     monkeypatch.setattr(process, "_cache", {k: v for k, v in process._cache.items() if k[0] != "method"})
@@ -107,14 +104,14 @@ def concluding(message: Message) -> bool:
 
 def test_a_client_that_fails_then_costs_its_own_part_only(counting: RunConfig) -> None:
     grid = LocalGrid(4, counting)
-    replying = grid._answer
+    replying = grid.reply_to
 
     def fail(message: Message) -> Message:
         theirs = grid.contexts[message.metadata.dst_node_id].node_config["partition-id"]
         grid.broken = {message.metadata.dst_node_id} if concluding(message) and theirs == 2 else set()
         return replying(message)
 
-    grid._answer = fail  # type: ignore[method-assign]
+    grid.reply_to = fail  # type: ignore[method-assign]
     notes = Concluded()
     play(counting, grid, notes=notes)
     assert [record.clients for record in notes.conclusions] == [[0, 1, 3]] * 3
@@ -129,14 +126,14 @@ def test_a_task_that_nobody_concludes_stops_the_run_which_can_be_resumed(
     run_config = counting | {"out-dir": str(tmp_path / "ill")}
     whole = serve_here(run_config | {"out-dir": str(tmp_path / "whole")})
     grid = LocalGrid(4, run_config)
-    replying = grid._answer
+    replying = grid.reply_to
 
     def fail(message: Message) -> Message:
         ill = message.metadata.group_id == "4" and concluding(message)
         grid.broken = {message.metadata.dst_node_id} if ill else set()
         return replying(message)
 
-    grid._answer = fail  # type: ignore[method-assign]
+    grid.reply_to = fail  # type: ignore[method-assign]
     with pytest.raises(FederationError, match="task 2: no client concluded it .*the disk is on fire"):
         serve_here(run_config, grid)
     (path,) = (tmp_path / "ill").iterdir()

@@ -1,4 +1,4 @@
-"""Clients that fail, lie or send rubbish cost their own answer and nothing else."""
+"""Clients that fail, lie or send rubbish cost their own reply and nothing else."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Mutation = Callable[[Message], Message | None]
 
 
 class FaultyGrid(LocalGrid):
-    """`mutate` gets the training answer of client `faulty` (of everybody, if None) and may drop it."""
+    """`mutate` gets the training reply of client `faulty` (of everybody, if None) and may drop it."""
 
     def __init__(self, run_config: RunConfig, mutate: Mutation, faulty: int | None = None) -> None:
         super().__init__(4, run_config)
@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[Mutation, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_answer_that_is_not_valid_is_rejected_as_a_whole(small_run: RunConfig, fault: str) -> None:
+def test_a_reply_that_is_not_valid_is_rejected_as_a_whole(small_run: RunConfig, fault: str) -> None:
     mutate, reason = FAULTS[fault]
     run_config = one_round(small_run)
     drawn = strategy_for(run_config).draw_clients(1)
@@ -118,7 +118,7 @@ def model(notes: Notes) -> dict[str, bytes]:
 
 
 class Once:
-    """Ruins the answers of the first so many trainings."""
+    """Ruins the replies of the first so many trainings."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -128,7 +128,7 @@ class Once:
         return broken(reply) if self.left >= 0 else reply
 
 
-def test_a_round_with_too_few_answers_is_repeated_with_other_clients(small_run: RunConfig) -> None:
+def test_a_round_with_too_few_replies_is_repeated_with_other_clients(small_run: RunConfig) -> None:
     needs_two = changed(small_run, "federation.min_clients=2 training.epochs=1")
     strategy = strategy_for(needs_two)
     notes = play(needs_two, FaultyGrid(needs_two, Once(1)))
@@ -178,7 +178,7 @@ def test_a_run_that_stops_can_be_resumed_once_its_clients_are_well(
     assert all(line["kind"] != "stopped" for line in RunDirectory(path).lines())
 
 
-def test_a_client_that_never_answers_is_not_waited_for_beyond_the_timeout(small_run: RunConfig) -> None:
+def test_a_client_that_never_replies_is_not_waited_for_beyond_the_timeout(small_run: RunConfig) -> None:
     run_config = changed(one_round(small_run), "federation.round_timeout=2")
     silent = strategy_for(run_config).draw_clients(1)[0]
     notes = play(run_config, FaultyGrid(run_config, lambda _: None, faulty=silent))
@@ -188,16 +188,16 @@ def test_a_client_that_never_answers_is_not_waited_for_beyond_the_timeout(small_
 def test_a_lie_about_tested_samples_does_not_count(small_run: RunConfig) -> None:
     run_config = changed(small_run, "evaluation.where=clients schedule.rounds=3 training.epochs=1")
     grid = LocalGrid(4, run_config)
-    answering = grid._answer
+    replying = grid.reply_to
 
     def lie(message: Message) -> Message:
-        reply = answering(message)
+        reply = replying(message)
         partition = grid.contexts[message.metadata.dst_node_id].node_config["partition-id"]
         if message.metadata.message_type == "evaluate" and partition == 1:
             reply.content.metric_records["metrics"]["correct.0"] = 10**6
         return reply
 
-    grid._answer = lie  # type: ignore[method-assign]
+    grid.reply_to = lie  # type: ignore[method-assign]
     notes = play(run_config, grid)
     for record in notes.evaluations:
         assert [failure.client for failure in record.failures] == [1]

@@ -1,6 +1,6 @@
 """Mutated replies and configurations: no crash, no hang, no nonsense accepted.
 
-FUZZ_REPLIES=10000 FUZZ_CONFIGURATIONS=2000 pytest tests/test_fuzz.py -s
+FUZZ_REPLIES=10000 FUZZ_CONFIGURATIONS=2000 pytest tests/rounds/test_fuzz.py -s
 """
 
 import os

@@ -61,7 +61,7 @@ def test_a_node_that_left_is_replaced_and_takes_part_again_under_a_new_id(small_
     )
     took_part = [record.clients for record in notes.rounds]
     assert took_part[:3] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 3]]
-    # A new node is asked without waiting for its answer: it is in by the round after the next at the latest.
+    # A new node is asked without waiting for its reply: it is in by the round after the next at the latest.
     assert took_part[4:] == [[0, 1, 2, 3]] * 2
     assert sum(record.failed for record in notes.rounds) == 0
 
@@ -85,17 +85,17 @@ def test_known_nodes_are_asked_once(small_run: RunConfig) -> None:
 
 
 def with_backbone(grid: LocalGrid, partition: int, digest_: str) -> None:
-    answering = grid._answer
+    replying = grid.reply_to
 
-    def answer(message: Message) -> Message:
+    def lose(message: Message) -> Message:
         node = message.metadata.dst_node_id
         theirs = grid.contexts[node].node_config["partition-id"]
-        reply = answering(message)
+        reply = replying(message)
         if message.metadata.message_type == "query" and theirs == partition:
             reply.content.config_records["config"]["backbone"] = digest_
         return reply
 
-    grid._answer = answer  # type: ignore[method-assign]
+    grid.reply_to = lose  # type: ignore[method-assign]
 
 
 def test_a_node_with_another_backbone_is_refused_by_name_and_the_others_go_on(
@@ -144,7 +144,7 @@ def test_the_server_needs_no_data_where_clients_test(small_run: RunConfig) -> No
     assert all(record.failed == 0 for record in notes.rounds)
 
 
-def test_a_node_that_keeps_silent_costs_one_round_and_is_back_when_it_answers(small_run: RunConfig) -> None:
+def test_a_node_that_keeps_silent_costs_one_round_and_is_back_when_it_replies(small_run: RunConfig) -> None:
     run_config = changed(everybody(small_run), "federation.round_timeout=6")
     grid = LocalGrid(4, run_config)
     pulling, deaf = grid.pull_messages, set[str]()

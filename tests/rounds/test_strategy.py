@@ -30,7 +30,7 @@ def shuffled(seed: int) -> Any:
     return order
 
 
-def test_results_do_not_depend_on_node_ids_or_the_order_of_answers(small_run: RunConfig) -> None:
+def test_results_do_not_depend_on_node_ids_or_the_order_of_replies(small_run: RunConfig) -> None:
     runs = [
         play(small_run, LocalGrid(4, small_run)),
         play(small_run, LocalGrid(4, small_run, order=shuffled(1), id_seed=5)),
@@ -88,18 +88,18 @@ def test_progress_and_figures_are_told(small_run: RunConfig) -> None:
         assert 20_000 < record.bytes_down < 30_000
 
 
-def test_a_failing_client_costs_only_its_own_answer(small_run: RunConfig) -> None:
+def test_a_failing_client_costs_only_its_own_reply(small_run: RunConfig) -> None:
     grid = LocalGrid(4, small_run)
     drawn = strategy_for(small_run).draw_clients(1)
-    answering = grid._answer
+    replying = grid.reply_to
 
     def fail_in_training(message: Message) -> Message:
         partition = grid.contexts[message.metadata.dst_node_id].node_config["partition-id"]
         if message.metadata.message_type == "train" and partition == drawn[0]:
             grid.broken = {message.metadata.dst_node_id}
-        return answering(message)
+        return replying(message)
 
-    grid._answer = fail_in_training  # type: ignore[method-assign]
+    grid.reply_to = fail_in_training  # type: ignore[method-assign]
     notes = play(small_run, grid)
     assert notes.rounds[0].failed == 1
     assert notes.rounds[0].clients == drawn[1:]
@@ -107,14 +107,14 @@ def test_a_failing_client_costs_only_its_own_answer(small_run: RunConfig) -> Non
 
 def test_a_round_that_nobody_finishes_stops_the_run(small_run: RunConfig) -> None:
     grid = LocalGrid(4, small_run)
-    answering = grid._answer
+    replying = grid.reply_to
 
     def fail(message: Message) -> Message:
         if message.metadata.message_type == "train":
             grid.broken = set(grid.contexts)
-        return answering(message)
+        return replying(message)
 
-    grid._answer = fail  # type: ignore[method-assign]
+    grid.reply_to = fail  # type: ignore[method-assign]
     with pytest.raises(FederationError, match="round 1: no client finished .*the disk is on fire"):
         play(small_run, grid)
 

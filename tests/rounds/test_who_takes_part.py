@@ -99,7 +99,7 @@ def test_nodes_that_hold_only_their_own_images(small_run: RunConfig, nodes: list
     notes = play(run, grid)
     assert [record.clients for record in notes.rounds] == [[0, 1, 3]] * 2 + [[0, 1, 2]] * 2 + [[0, 2]] * 2
     assert notes.evaluations[-1].samples == ([12, 12, 12] if where == "server" else [7, 9, 6])
-    for reply in grid.answered[:4]:
+    for reply in grid.replies[:4]:
         told = dict(reply.content.config_records["config"])
         assert set(told) == {"partition", "config", "backbone", "method", "states", "held"}
         node = int(str(told["partition"]))

@@ -30,7 +30,7 @@ class Recording:
         return [kind.FromString(request) for name, request in self.calls if name == method]
 
     def messages(self) -> list[tuple[int, Any]]:
-        """Everything that nodes answered, put together again, with the node's id."""
+        """Everything that nodes replied, put together again, with the node's id."""
         from flwr.proto.fleet_pb2 import PushMessagesRequest
         from flwr.proto.message_pb2 import PushObjectRequest
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -85,12 +85,12 @@ def _serve(listen: str, forward: str, server: Path, file: Path) -> None:
                     out.write(json.dumps([name, base64.b64encode(request).decode()]) + "\n")
                 sent = [(k, v) for k, v in context.invocation_metadata() if k != "user-agent"]
                 try:
-                    answer, call = onward.with_call(request, metadata=sent, timeout=60)
+                    reply, call = onward.with_call(request, metadata=sent, timeout=60)
                 except grpc.RpcError as error:
                     context.abort(error.code(), error.details())
                 context.send_initial_metadata(call.initial_metadata())
                 context.set_trailing_metadata(call.trailing_metadata())
-                return bytes(answer)
+                return bytes(reply)
 
             return grpc.unary_unary_rpc_method_handler(handle)
 

@@ -35,7 +35,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Honest:
-    """What a real client answered in the first round, and the strategy that waits for it."""
+    """What a real client replied in the first round, and the strategy that waits for it."""
 
     strategy: TaskStrategy
     arrays: Arrays
@@ -112,7 +112,7 @@ def _array(draw: st.DrawFn, value: NDArray[Any]) -> Array:
 
 @st.composite
 def replies(draw: st.DrawFn, honest: Honest) -> RecordDict:
-    """A client's whole answer, with some of it changed."""
+    """A client's whole reply, with some of it changed."""
     touched = draw(st.sets(st.sampled_from(sorted(honest.arrays)), max_size=3))
     arrays = {
         name: draw(_array(value)) if name in touched else Array(np.ascontiguousarray(value))
@@ -156,12 +156,12 @@ def judge_reply(honest: Honest, records: RecordDict, counts: Counter[str]) -> No
         first = strategy.schedule.round(1)
         changed = strategy.method.merge(first, [Contribution(0, 1, update)], strategy.arrays)
         bad = [name for name, value in changed.items() if not np.isfinite(value).all()]
-        assert not bad, f"merging an accepted answer gave {bad}"
+        assert not bad, f"merging an accepted reply gave {bad}"
     assert time.monotonic() - began < _SECONDS_EACH, "it took too long"
 
 
 def _require_sane(honest: Honest, arrays: Mapping[str, NDArray[Any]], samples: int, metrics: Any) -> None:
-    """What anybody would ask of an answer, written without the server's checks."""
+    """What anybody would ask of a reply, written without the server's checks."""
     limits = honest.strategy.config.validation
     assert set(arrays) == set(honest.arrays)
     assert 1 <= samples <= limits.max_samples

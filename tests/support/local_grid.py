@@ -1,4 +1,4 @@
-"""A grid inside the test process: real messages, the real ClientApp, no Ray; answers in any order."""
+"""A grid inside the test process: real messages, the real ClientApp, no Ray; replies in any order."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ import client_app
 
 
 class LocalGrid(Grid):
-    """Nodes with random ids; `order` rearranges the messages that wait for an answer."""
+    """Nodes with random ids; `order` rearranges the messages that wait for a reply."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LocalGrid(Grid):
         self.order = order
         self.waiting: list[Message] = []
         self.sent: list[Message] = []
-        self.answered: list[Message] = []
+        self.replies: list[Message] = []
         self.broken: set[int] = set()
 
     def get_node_ids(self) -> Iterable[int]:
@@ -59,15 +59,15 @@ class LocalGrid(Grid):
         for message in self.waiting:
             if message.metadata.message_id in wanted:
                 self.waiting.remove(message)
-                return [self._answer(message_from_proto(message_to_proto(message)))]
+                return [self.reply_to(message_from_proto(message_to_proto(message)))]
         return []
 
-    def _answer(self, message: Message) -> Message:
+    def reply_to(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if node in self.broken:
             return Message(Error(code=2, reason="the disk is on fire"), reply_to=message)
         reply = client_app.app(message, self.contexts[node])
-        self.answered.append(reply)
+        self.replies.append(reply)
         return reply
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Any:

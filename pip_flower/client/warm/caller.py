@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
-from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_answer, send_request
+from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_reply, send_request
 from pip_flower.client.warm.sockets import socket_path, worker_wanted
 from pip_flower.storage.files import locked
 
@@ -26,8 +26,8 @@ class WorkerError(RuntimeError):
     """The worker could not be started, or died again and again."""
 
 
-def answer(kind: str, records: RecordDict, context: Context) -> RecordDict:
-    """What this node answers to a message of `kind` ("train", "evaluate" or "query")."""
+def reply(kind: str, records: RecordDict, context: Context) -> RecordDict:
+    """What this node replies to a message of `kind` ("train", "evaluate" or "query")."""
     if _wanted():
         return ask_worker(kind, records, context, os.getppid())
     # torch and all that: only where the work is done.
@@ -37,7 +37,7 @@ def answer(kind: str, records: RecordDict, context: Context) -> RecordDict:
 
 
 def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> RecordDict:
-    """Have the message answered by the worker that lives as long as `owner`; started if it is not there."""
+    """Have the message replied to by the worker that lives as long as `owner`; started if it is not there."""
     request = Request(
         identity(context),
         kind,
@@ -51,7 +51,7 @@ def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> 
         try:
             with _connected(owner) as connection:
                 send_request(connection, request, records)
-                said = receive_answer(connection)
+                said = receive_reply(connection)
         except (HungUpError, ConnectionResetError, BrokenPipeError):
             deaths += 1
             continue

@@ -20,7 +20,7 @@ class HungUpError(ConnectionError):
 
 @dataclass(frozen=True)
 class Request:
-    """A message's kind and the context it is answered in; `identity` tells workers of other apps apart."""
+    """A message's kind and the context it is replied to in; `identity` tells workers of other apps apart."""
 
     identity: str
     kind: str
@@ -67,19 +67,19 @@ def receive_request(connection: socket.socket) -> tuple[Request, RecordDict]:
     return request, _unpacked(_receive(connection))
 
 
-def send_answer(connection: socket.socket, answer: RecordDict | Raised | None) -> None:
+def send_reply(connection: socket.socket, reply: RecordDict | Raised | None) -> None:
     """The worker's turn; None means that the request is not for this worker."""
-    if answer is None:
+    if reply is None:
         _send(connection, b"null")
-    elif isinstance(answer, Raised):
-        _send(connection, json.dumps(asdict(answer)).encode())
+    elif isinstance(reply, Raised):
+        _send(connection, json.dumps(asdict(reply)).encode())
     else:
         _send(connection, b"true")
-        _send(connection, _packed(answer))
+        _send(connection, _packed(reply))
 
 
-def receive_answer(connection: socket.socket) -> RecordDict | Raised | None:
-    """The inverse of `send_answer`."""
+def receive_reply(connection: socket.socket) -> RecordDict | Raised | None:
+    """The inverse of `send_reply`."""
     said = json.loads(_receive(connection))
     if said is None:
         return None

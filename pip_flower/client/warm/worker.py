@@ -1,4 +1,4 @@
-"""The long-lived side: `python -m pip_flower.client.warm.worker OWNER` answers messages until OWNER ends."""
+"""`python -m pip_flower.client.warm.worker OWNER`: replies to messages until OWNER ends."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flwr.app import RecordDict
 
-from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_request, send_answer
+from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_request, send_reply
 from pip_flower.client.warm.sockets import alive, socket_path, sweep_sockets
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -18,7 +18,7 @@ _WATCH_SECONDS = 0.5
 
 
 class Worker:
-    """Answers one message after the other, as its SuperNode does."""
+    """Replies to one message after the other, as its SuperNode does."""
 
     def __init__(self, owner: int) -> None:
         self.path = socket_path(owner)
@@ -47,7 +47,7 @@ class Worker:
                     return reason
 
     def _converse(self, connection: socket.socket) -> str:
-        """Answer one message; a reason to end, or nothing."""
+        """Reply to one message; a reason to end, or nothing."""
         try:
             request, records = receive_request(connection)
         except HungUpError:
@@ -57,15 +57,15 @@ class Worker:
             self._close()
             _say(connection, None)
             return "another app or configuration is wanted"
-        answer = self._answer(request, records)
+        reply = self._reply(request, records)
         reason = self._too_large()
         if reason:
-            # Before the answer: whoever reads it may connect again at once, and must not find this one.
+            # Before the reply: whoever reads it may connect again at once, and must not find this one.
             self._close()
-        _say(connection, answer)
+        _say(connection, reply)
         return reason
 
-    def _answer(self, request: Request, records: RecordDict) -> RecordDict | Raised:
+    def _reply(self, request: Request, records: RecordDict) -> RecordDict | Raised:
         try:
             # torch and all that: after the socket is there, so that callers see a worker at once.
             from pip_flower.client.adapter import REPLIES
@@ -79,9 +79,9 @@ class Worker:
             return Raised.of(error)
 
     def _too_large(self) -> str:
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE // _MEGABYTE
-        if self.most_megabytes and resident > self.most_megabytes:
-            return f"{resident} MB are in use, runtime.worker_memory is {self.most_megabytes}"
+        used = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE // _MEGABYTE
+        if self.most_megabytes and used > self.most_megabytes:
+            return f"{used} MB are in use, runtime.worker_memory is {self.most_megabytes}"
         return ""
 
     def _close(self) -> None:
@@ -90,9 +90,9 @@ class Worker:
         self.listener.close()
 
 
-def _say(connection: socket.socket, answer: RecordDict | Raised | None) -> None:
+def _say(connection: socket.socket, reply: RecordDict | Raised | None) -> None:
     try:
-        send_answer(connection, answer)
+        send_reply(connection, reply)
     except (BrokenPipeError, ConnectionResetError):
         _log("the process that asked is gone")
 

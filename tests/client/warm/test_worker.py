@@ -70,7 +70,7 @@ def asking() -> RecordDict:
     return content(config={"run": RUN})
 
 
-def test_one_warm_worker_answers_as_the_process_itself_would(owner: int, small_run: RunConfig) -> None:
+def test_one_warm_worker_replies_as_the_process_itself_would(owner: int, small_run: RunConfig) -> None:
     context, question = context_of(small_run), training(small_run)
     here = REPLIES["train"](question, context)
     there = ask_worker("train", question, context, owner)
@@ -92,7 +92,7 @@ def test_one_warm_worker_answers_as_the_process_itself_would(owner: int, small_r
     (other,) = workers_of(owner)
     assert other != worker
 
-    # Killed in the middle of its work, it is started again and the caller gets its answer.
+    # Killed in the middle of its work, it is started again and the caller gets its reply.
     victim = threading.Timer(1.0, lambda: os.kill(workers_of(owner)[0], signal.SIGKILL))
     slow = context_of(small_run, "training.epochs=200")
     victim.start()

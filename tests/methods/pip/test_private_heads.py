@@ -15,7 +15,7 @@ def test_private_heads_stay_on_their_clients_and_are_tested_there(
     grid = LocalGrid(4, run_config)
     notes = play(run_config, grid)
     assert not any(name.startswith("head.") for name in notes.final)
-    for reply in grid.answered:
+    for reply in grid.replies:
         assert not any(name.startswith("head.") for r in reply.content.array_records.values() for name in r)
     heads = kept_by_clients(tmp_path)
     assert len(heads) == 4
