@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.method.configuration import load_config, restore_config
 from pip_flower.method.registry import make_method
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.align import AlignOptions, align_head
-from pip_flower.methods.pip.method import PromptedMethod
+from pip_flower.methods.pip.pip import PIP
 from pip_flower.models.heads import LinearHead
 from pip_flower.prototypes import Prototypes
 from pip_flower.reporting.run_directory import RunDirectory
@@ -62,19 +62,18 @@ class Finished:
         values = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         method = make_method(Workspace(restore_config(values)))
         arrays = load_file(directory.model)
-        if not isinstance(method, PromptedMethod) or "prototype.mean" not in arrays:
+        if not isinstance(method, PIP) or "prototype.mean" not in arrays:
             raise SystemExit(f"{path} is not a run of a PIP method: it has no prototypes")
         workspace, count = method.workspace, len(method.workspace.tasks)
         state = {name: torch.from_numpy(value) for name, value in arrays.items()}
         tests = [workspace.test_samples(task) for task in range(count)]
         seen = workspace.tasks.seen(count)
-        column = {label: position for position, label in enumerate(seen)}
         table = Prototypes.from_arrays(arrays)
         weights, biases = zip(*(LinearHead(0).rows(state, task) for task in range(count)), strict=True)
         return cls(
             seed=workspace.config.seed,
             features=torch.cat([method.features(state, test, count) for test in tests]).numpy(),
-            columns=np.array([column[int(label)] for test in tests for label in test.labels]),
+            columns=workspace.tasks.positions(np.concatenate([test.labels for test in tests]), count),
             tasks=np.repeat(np.arange(count), [len(test) for test in tests]),
             gaussians=table.at(np.searchsorted(table.classes, seen)),
             weight=torch.cat(weights).numpy(),

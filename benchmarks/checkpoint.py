@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower.client.state import ClientStates
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import CheckpointConfig
 from pip_flower.method.configuration import load_config
 from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, RunState
@@ -35,7 +35,7 @@ RUN = "0" * 32
 def prompts(dim: int, tasks: int, classes: int) -> Arrays:
     """PIP-DualPrompt after `tasks` tasks: prompts, keys, head and a Gaussian per class."""
     rng = np.random.default_rng(0)
-    shapes = {"general": (2, 2, 5, dim)}
+    shapes: dict[str, tuple[int, ...]] = {"general": (2, 2, 5, dim)}
     for task in range(tasks):
         shapes[f"expert.{task}"] = (3, 2, 5, dim)
         shapes[f"key.{task}"] = (dim,)

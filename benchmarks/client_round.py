@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pip_flower import prototypes
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import BackboneConfig, Config
 from pip_flower.fidelity import Paper
 from pip_flower.method.configuration import load_config

@@ -81,12 +81,11 @@ def memory() -> dict[str, float]:
     return {"own": int(kilobytes["RssAnon"]) * 1024 / MB, "mapped": int(kilobytes["RssFile"]) * 1024 / MB}
 
 
-@ray.remote(num_cpus=1)
 class User:
     """A process that works with the data set."""
 
     def __init__(self, source: str, path: str, cache: str) -> None:
-        from pip_flower.config.files import Selection
+        from pip_flower.config.compose import Selection
         from pip_flower.method.configuration import load_config
 
         self.config = load_config(Selection(dataset=source, data_dir=path)).dataset
@@ -125,7 +124,7 @@ def measure(source: str, path: Path, cache: Path) -> dict[str, Any]:
     """All figures of one data set."""
 
     def actors() -> list[Any]:
-        return [User.remote(source, str(path), str(cache)) for _ in range(ACTORS)]
+        return [ray.remote(num_cpus=1)(User).remote(source, str(path), str(cache)) for _ in range(ACTORS)]
 
     first = ray.get([actor.open.remote() for actor in actors()])
     users = actors()

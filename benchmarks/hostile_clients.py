@@ -29,8 +29,9 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from pip_flower.config.files import Selection, load_config  # noqa: E402
+from pip_flower.config.compose import Selection  # noqa: E402
 from pip_flower.flower.records import ARRAYS, from_record, to_record  # noqa: E402
+from pip_flower.method.configuration import load_config  # noqa: E402
 from pip_flower.method.registry import make_method  # noqa: E402
 from pip_flower.method.workspace import shared_workspace  # noqa: E402
 from pip_flower.metrics import AccuracyMatrix  # noqa: E402

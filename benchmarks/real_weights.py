@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower import prototypes
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import BackboneConfig, Config
 from pip_flower.data.batches import batches
 from pip_flower.data.loading import load_data

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 import torch.nn.functional as F
-from client_round import EPOCHS, FastRound, PlainRound, random_backbone
 from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import (
@@ -32,7 +32,10 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from pip_flower.models.backbone import Backbone
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from benchmarks.client_round import EPOCHS, FastRound, PlainRound, random_backbone  # noqa: E402
+from pip_flower.models.backbone import Backbone  # noqa: E402
 
 MODELS = "vit_tiny_patch16_224,vit_small_patch16_224"
 KINDS = {"fast": FastRound, "plain": PlainRound}
@@ -53,7 +56,7 @@ def gemm_flops(backbone: Backbone, repeats: int = 12) -> float:
     for rows, inner, columns in ((1024, 1024, 1024), (tokens, dim, 4 * dim), (tokens, 4 * dim, dim)):
         left, right = torch.randn(rows, inner), torch.randn(columns, inner)
         F.linear(left, right)
-        seconds = min(cpu_seconds(lambda a=left, b=right: F.linear(a, b)) for _ in range(repeats))
+        seconds = min(cpu_seconds(partial(F.linear, left, right)) for _ in range(repeats))
         best = max(best, 2 * rows * inner * columns / seconds)
     return best
 
@@ -86,8 +89,8 @@ def measure(model: str, threads: int, samples: int, batch: int, repeats: int) ->
     for _ in range(repeats):
         for name, work in rounds.items():
             trainer = work.start()
-            taken = {"train": cpu_seconds(lambda w=work, t=trainer: w.train(t))}
-            taken["prototype"] = cpu_seconds(lambda w=work, t=trainer: w.prototypes(t))
+            taken = {"train": cpu_seconds(partial(work.train, trainer))}
+            taken["prototype"] = cpu_seconds(partial(work.prototypes, trainer))
             for part, seconds in taken.items():
                 key = f"{name}_{part}_ms"
                 best[key] = min(best.get(key, float("inf")), 1e3 * seconds / samples)

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.flower.records import SAMPLES, content, serialised_bytes, to_record
 from pip_flower.method.configuration import load_config
 from pip_flower.method.registry import make_method

@@ -27,7 +27,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 import pip_flower.runtime.torchvision_compat  # noqa: E402, F401  (before anything imports timm)
-from pip_flower.config.files import Selection, available  # noqa: E402
+from pip_flower.config.compose import Selection  # noqa: E402
+from pip_flower.config.files import available  # noqa: E402
 from pip_flower.method.configuration import load_config  # noqa: E402
 from support.runs import Notes, play  # noqa: E402
 

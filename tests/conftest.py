@@ -43,7 +43,7 @@ def short_path() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An .npz of six classes of handwritten digits: 16 training and 6 test images each."""
-    from pip_flower.config.files import Selection
+    from pip_flower.config.compose import Selection
     from pip_flower.data.loading import load_data
     from pip_flower.method.configuration import load_config
 

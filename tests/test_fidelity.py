@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pip_flower import prototypes
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import Config
 from pip_flower.fidelity import Paper, Released, fidelity_named
 from pip_flower.method.configuration import load_config

@@ -20,6 +20,7 @@ from pip_flower.flower.records import (
     PHASE,
     SAMPLES,
     content,
+    from_record,
     to_record,
 )
 from pip_flower.method.exchange import Exchange
@@ -78,7 +79,7 @@ def _with_constants(
     """The message's arrays and then those that travel once per task, from the message or from this machine's
     disk; None if they are in neither."""
     task = int(config["task"])
-    sent = {name: array.numpy() for name, array in asked.array_records[ARRAYS].items()}
+    sent = from_record(asked.array_records[ARRAYS])
     constant = exchange.constant(task)
     if constant:
         store, digest = ConstantArrays(root, str(config["run"])), str(config[CONSTANT])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.paths import absolute_path
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config

@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from pip_flower.config.files import Selection, absolute_paths, available, parse_overrides
+from pip_flower.config.compose import Selection
+from pip_flower.config.files import available
+from pip_flower.config.overrides import absolute_paths, parse_overrides
 from pip_flower.config.schema import ConfigError
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pip_flower.commands.choices import choosing_parser, selection_of
-from pip_flower.config.files import Selection, available
+from pip_flower.config.compose import Selection
+from pip_flower.config.files import available
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config, DatasetConfig
 from pip_flower.data.download import fetch

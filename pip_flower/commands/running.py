@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import Config
 from pip_flower.deployment.connection import DeploymentRunner
 from pip_flower.flower.launcher import FlowerRunner, LaunchError, Simulation

@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_to_proto
 
-from pip_flower.arrays import Arrays
+from pip_flower.arrays import Arrays, NamedArrays
 
 # The records of a message.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
@@ -22,6 +22,11 @@ CONSTANT, LACKS = "constant", "lacks"
 def to_record(arrays: Arrays) -> ArrayRecord:
     """Arrays under their names, in their order."""
     return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+
+
+def from_record(record: ArrayRecord) -> NamedArrays:
+    """The inverse of `to_record`."""
+    return {name: array.numpy() for name, array in record.items()}
 
 
 def content(

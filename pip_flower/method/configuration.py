@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pip_flower.config import files
-from pip_flower.config.files import Selection
+from pip_flower.config import compose, files
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import Config
 from pip_flower.data.sources.registry import source_named
 from pip_flower.method import registry
@@ -39,16 +39,16 @@ _CATALOGUE = _Catalogue()
 
 def load_config(selection: Selection) -> Config:
     """Compose, check and freeze."""
-    return files.compose(selection, _CATALOGUE)
+    return compose.compose(selection, _CATALOGUE)
 
 
 def restore_config(values: Mapping[str, Any]) -> Config:
     """The configuration whose `as_mapping()` was saved with a run."""
-    return files.restore(values, _CATALOGUE)
+    return compose.restore(values, _CATALOGUE)
 
 
 def method_labels() -> dict[str, str]:
     """What `method` can be, each with a line about it."""
-    return files.method_labels(_CATALOGUE) | {
+    return files.method_labels(_CATALOGUE.method_files()) | {
         entry.name: entry.title for entry in registry.entries().values() if entry.files is not None
     }

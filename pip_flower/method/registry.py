@@ -8,13 +8,11 @@ somebody else's names its modules as entry points of the group `pip_flower.metho
 """
 
 import importlib
-import importlib.util
 import pkgutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from pip_flower.config.schema import ConfigError
@@ -37,25 +35,18 @@ class Entry:
     files: Path | None = None
 
 
-@dataclass
-class _Source:
-    """Where the module that is being imported comes from."""
-
-    package: str = _OURS
-    files: Path | None = None
-
-
 _entries: dict[str, Entry] = {}
-_source = _Source()
 
 
 def register(name: str, *, title: str, options: type, method: type[Method]) -> None:
     """Make a method selectable by the YAML files that have `name` as their method.name."""
+    # The module that calls, as `namedtuple` finds it: whoever else may have imported it.
+    module = sys._getframe(1).f_globals
+    package = _package_of(module["__name__"])
     if name in _entries:
-        raise ValueError(
-            f"method {name!r} is registered twice, by {_entries[name].package} and by {_source.package}"
-        )
-    _entries[name] = Entry(name, title, options, method, _source.package, _source.files)
+        raise ValueError(f"method {name!r} is registered twice, by {_entries[name].package} and by {package}")
+    files = None if package == _OURS else Path(module["__file__"]).parent
+    _entries[name] = Entry(name, title, options, method, package, files)
 
 
 def entries() -> dict[str, Entry]:
@@ -88,25 +79,24 @@ def _load_all() -> None:
     for module in pkgutil.iter_modules(ours.__path__, f"{ours.__name__}."):
         importlib.import_module(module.name)
     for point in sorted(entry_points(group=GROUP)):
-        with _loading(point):
+        try:
             importlib.import_module(point.module)
+        except Exception as error:
+            package = _package_of(point.module)
+            raise ConfigError(
+                "method.name",
+                f"the methods of {package} cannot be loaded: {type(error).__name__}: {error}",
+                f"Mend or uninstall {package}",
+            ) from error
 
 
-@contextmanager
-def _loading(point: EntryPoint) -> Iterator[None]:
-    """What registers itself meanwhile comes from that package."""
-    global _source
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
-    spec = importlib.util.find_spec(point.module)
-    files = Path(spec.origin).parent if spec and spec.origin else None
-    before, _source = _source, _Source(package, files)
-    try:
-        yield
-    except Exception as error:
-        raise ConfigError(
-            "method.name",
-            f"the methods of {package} cannot be loaded: {type(error).__name__}: {error}",
-            f"Mend or uninstall {package}",
-        ) from error
-    finally:
-        _source = before
+def _package_of(module: str) -> str:
+    """Name and version of the package whose entry points name the module, or another one beside it."""
+    ours, _, _ = GROUP.partition(".")
+    top, _, _ = module.partition(".")
+    if top == ours:
+        return _OURS
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.module != module):
+        if point.module.partition(".")[0] == top and point.dist:
+            return f"{point.dist.name} {point.dist.version}"
+    return module

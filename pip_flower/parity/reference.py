@@ -10,7 +10,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import Config
 from pip_flower.fidelity import Paper, fidelity_named
 from pip_flower.method.configuration import load_config

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.paths import absolute_path
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config, flat, is_neutral

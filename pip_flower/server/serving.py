@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.paths import absolute_path
 from pip_flower.method.configuration import load_config
 from pip_flower.method.registry import make_method

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pip_flower.config.files import Selection, absolute_paths, available, conf_directory, parse_overrides
+from pip_flower.config.compose import Selection
+from pip_flower.config.files import available, conf_directory
+from pip_flower.config.overrides import absolute_paths, parse_overrides
 from pip_flower.config.schema import ConfigError
 from pip_flower.method.configuration import load_config, restore_config
 from pip_flower.method.registry import entries

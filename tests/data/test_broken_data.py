@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.loading import load_data

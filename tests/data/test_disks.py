@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.data.loading import load_data
 from pip_flower.data.samples import ImageData

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.data.partition import holders, partition_task, require_samples

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.data.tasks import split_tasks
 from pip_flower.method.configuration import load_config
 

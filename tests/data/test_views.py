@@ -5,7 +5,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import DatasetConfig
 from pip_flower.data.views import Views
 from pip_flower.method.configuration import load_config

@@ -77,7 +77,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import server_app, client_app, pip_flower
 assert pip_flower.__file__.startswith(sys.argv[1]), pip_flower.__file__
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.method.configuration import load_config
 from pip_flower.method.registry import make_method
 from pip_flower.method.workspace import Workspace

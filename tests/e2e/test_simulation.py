@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.flower.launcher import LaunchError
 from pip_flower.method.configuration import load_config, method_labels
 from pip_flower.method.registry import entries

@@ -39,7 +39,7 @@ def package(site: Path, name: str, code: str, version: str = "1.0") -> Path:
 
 def ask(site: Path, script: str) -> list[str]:
     """What a process that finds `site` prints."""
-    given = "from pip_flower.config.files import Selection\n" + dedent(script)
+    given = "from pip_flower.config.compose import Selection\n" + dedent(script)
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", given], env=environment, cwd=site, capture_output=True, text=True

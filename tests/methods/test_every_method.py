@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.method.configuration import load_config, method_labels
 from support.networks import TINY
 from support.runs import play

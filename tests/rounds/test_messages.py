@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.fidelity import Paper
 from pip_flower.method.configuration import load_config
 from pip_flower.models.backbone import Backbone

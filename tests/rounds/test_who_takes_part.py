@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.data.population import active_clients
 from pip_flower.method.configuration import load_config

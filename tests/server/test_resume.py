@@ -9,7 +9,7 @@ import pytest
 
 from pip_flower.cli import main
 from pip_flower.client.state import ClientStates, LostStateError
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import CheckpointConfig
 from pip_flower.reporting.run_directory import RunDirectory

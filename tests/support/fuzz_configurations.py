@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.method.configuration import load_config

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pip_flower.client.numpy_client import FederatedClient
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.flower.records import ARRAYS, METRICS, SAMPLES, to_record
 from pip_flower.method.configuration import load_config
 from pip_flower.method.exchange import Contribution

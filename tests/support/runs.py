@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.method.configuration import load_config
 from pip_flower.method.registry import make_method
 from pip_flower.method.round import Round

@@ -7,7 +7,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from pip_flower.config.files import Selection
+from pip_flower.config.compose import Selection
 from pip_flower.config.sections import Config, RuntimeConfig
 from pip_flower.fidelity import fidelity_named
 from pip_flower.method.configuration import load_config
