@@ -10,8 +10,9 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from pip_flower.commands import data, deploy, doctor
+from pip_flower.commands import choose, data, deploy, doctor
 from pip_flower.commands.choices import choosing_parser, listed, seed_of, selection_of
+from pip_flower.commands.in_process import Job, run_here
 from pip_flower.commands.running import run_one, show_tables
 from pip_flower.config.schema import ConfigError
 from pip_flower.deployment.connection import deployment_runner
@@ -52,6 +53,11 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         options.resume = str(Path(options.resume).expanduser().resolve())
         options.out_dir = str(Path(options.resume).parent)
         selection = resumed(Path(options.resume), selection)
+    if options.in_process:
+        result = run_here(Job(selection, _out_dir(options)), options.resume)
+        show_tables([result], console)
+        console.print(f"results: {result.path}", highlight=False)
+        return 0
     bundle = Path(options.deployment).expanduser().resolve()
     with deployment_runner(bundle) if options.deployment else flower_runner() as runner:
         result = run_one(runner, selection, _out_dir(options), console, options.resume)
@@ -153,12 +159,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SERVER_BUNDLE",
         help="run on the nodes of this server's SuperLink",
     )
+    run.add_argument(
+        "--in-process", action="store_true", help="without Flower's daemons, clients one after the other"
+    )
     run.set_defaults(command=_run)
 
     suite = commands.add_parser("suite", parents=[chosen, written], help="compare methods, seeds")
     suite.add_argument("--methods", required=True, metavar="A,B", help="methods to compare")
     suite.add_argument("--seeds", default="", metavar="1,2", help="seeds; default: the file's")
     suite.set_defaults(command=_suite)
+
+    choose.add_parser(commands, [chosen, written])
 
     report = commands.add_parser("report", help="table and picture of finished runs")
     report.add_argument("runs", nargs="+", metavar="RUN_DIR")

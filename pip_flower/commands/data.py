@@ -20,7 +20,7 @@ from pip_flower.data.loading import load_data, open_data
 from pip_flower.data.notices import say
 from pip_flower.data.partition import partition_task
 from pip_flower.data.population import active_clients
-from pip_flower.data.samples import ImageData
+from pip_flower.data.samples import ImageData, Samples
 from pip_flower.data.sources.base import Source
 from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
@@ -109,11 +109,16 @@ def _partition(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _parts(data: ImageData) -> list[tuple[str, Samples]]:
+    parts = [("training", data.train), ("validation", data.validation), ("test", data.test)]
+    return [(title, samples) for title, samples in parts if title != "validation" or len(samples)]
+
+
 def _summary(name: str, config: DatasetConfig, data: ImageData) -> Table:
     table = Table(box=SIMPLE_HEAD, title=f"{name}: {len(data.class_names)} classes", show_header=True)
     for title in ("", "images", "per class", "size", "MB decoded"):
         table.add_column(title, justify="right")
-    for title, samples in (("training", data.train), ("test", data.test)):
+    for title, samples in _parts(data):
         per_class = np.bincount(samples.labels, minlength=len(data.class_names))
         low, high = (int(per_class.min(initial=1 << 60)), int(per_class.max(initial=0)))
         shape = samples.images[:1].shape[1:]

@@ -15,12 +15,9 @@ from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
 
 
-def run_one(
-    runner: FlowerRunner, selection: Selection, out_dir: Path, console: Console, resume: str = ""
-) -> RunResult:
-    """Run the app to its end; what it left behind."""
-    config = load_config(selection)
-    run_config = {
+def run_config_of(selection: Selection, out_dir: Path, resume: str = "") -> dict[str, str | int]:
+    """What the app is told by Flower's run config."""
+    return {
         "experiment": selection.experiment,
         "method": selection.method,
         "dataset": selection.dataset,
@@ -30,6 +27,14 @@ def run_one(
         "seed": selection.seed,
         "resume": resume,
     }
+
+
+def run_one(
+    runner: FlowerRunner, selection: Selection, out_dir: Path, console: Console, resume: str = ""
+) -> RunResult:
+    """Run the app to its end; what it left behind."""
+    config = load_config(selection)
+    run_config = run_config_of(selection, out_dir, resume)
     simulation = None if isinstance(runner, DeploymentRunner) else _simulation(config)
     title = f"{config.method.label} (seed {config.seed})"
     with LiveProgress(console, title, out_dir) as live:

@@ -25,6 +25,7 @@ def check_config(config: Config, origins: Mapping[str, str]) -> None:
     _check_population(config, fail)
     if config.partition.scheme == "local":
         _check_local(config, fail)
+    _check_evaluation(config, fail)
     _check_views(config, fail)
     _check_device(config, fail)
     _check_paths(config, origins)
@@ -59,6 +60,15 @@ def _check_aggregation(config: Config, fail: Fail) -> None:
             "aggregation",
             "the released code averages, and knows no other rule and no clipping",
             "Give rule=mean, clip_norm=0 and clip_prototypes=0, or fidelity=paper",
+        )
+
+
+def _check_evaluation(config: Config, fail: Fail) -> None:
+    if config.evaluation.split == "validation" and not config.dataset.validation_fraction:
+        fail(
+            "evaluation.split",
+            "there are no validation images: dataset.validation_fraction is 0",
+            "Set dataset.validation_fraction=0.2, or evaluation.split=test",
         )
 
 

@@ -40,6 +40,7 @@ class DatasetConfig:
     given_order: Annotated[tuple[int, ...], Bounds(0)]
     stored_size: Annotated[int, Bounds(0)]
     test_fraction: Annotated[float, Bounds(0, 0.9, exclusive_minimum=True)]
+    validation_fraction: Annotated[float, Bounds(0, 0.9)]
     on_corrupt: Literal["refuse", "skip"]
     keep: KeepConfig
     crop_scale: Annotated[tuple[float, float], Bounds(0, 1, exclusive_minimum=True)]
@@ -134,6 +135,7 @@ class EvaluationConfig:
     """Where and how accuracy is measured."""
 
     where: Literal["server", "clients"]
+    split: Literal["test", "validation"]
     batch_size: Annotated[int, Bounds(1)]
 
 

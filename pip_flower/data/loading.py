@@ -14,6 +14,7 @@ from pip_flower.data.sources.listing import Listing, Part, keep, labelled
 from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import MissingDataError, walk
 from pip_flower.data.store import ImageStore
+from pip_flower.data.validation import hold_out
 from pip_flower.runtime.process import user_cache_directory
 
 # What decides which images are stored, and how.
@@ -50,12 +51,14 @@ def open_data(config: DatasetConfig, cache: Path) -> ImageData:
 
     if not source.needs_files:
         listing = listed()
-        return ImageData(_in_memory(listing.train), _in_memory(listing.test), listing.class_names)
+        train, validation = hold_out(_in_memory(listing.train), config.validation_fraction)
+        return ImageData(train, validation, _in_memory(listing.test), listing.class_names)
     identity = {key: as_mapping(getattr(config, key)) for key in _STORED_BY}
     identity["fingerprint"] = _fingerprint(source, config)
     store = ImageStore(cache / "data", identity, listed, config.on_corrupt)
-    train, test = np.split(np.arange(len(store)), [store.train])
-    return ImageData(_stored(store, train), _stored(store, test), store.class_names, store.skipped)
+    first, second = np.split(np.arange(len(store)), [store.train])
+    train, validation = hold_out(_stored(store, first), config.validation_fraction)
+    return ImageData(train, validation, _stored(store, second), store.class_names, store.skipped)
 
 
 def _in_memory(part: Part) -> Samples:

@@ -64,9 +64,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class ImageData:
-    """A data set with its official split into training and test samples."""
+    """A data set: training, validation and test samples, the last as the data set itself says."""
 
     train: Samples
+    validation: Samples
     test: Samples
     class_names: tuple[str, ...]
     skipped: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """What a process needs to work on a run: configuration, data, tasks, backbone, views; loaded once."""
 
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from pip_flower.runtime.process import cache_directory, once_per_process
 from pip_flower.runtime.streams import torch_stream
 
 _STORED_AT_ONCE = 256
+Part = Literal["train", "test"]
 
 
 class Workspace:
@@ -70,12 +72,17 @@ class Workspace:
         """Whether every node's data are its own, so that nothing is dealt out."""
         return self.config.partition.scheme == "local"
 
-    def client_samples(self, task: int, partition: int, part: str) -> Samples:
-        """A client's own samples of a task; `part` is "train" or "test"."""
-        samples = self.data.train if part == "train" else self.data.test
+    def client_samples(self, task: int, partition: int, part: Part) -> Samples:
+        """A client's own samples of a task, to "train" or to "test" with."""
+        samples = self._part(part)
         if self.is_local:
             return samples.take(self.tasks.rows(samples.labels, task))
         return samples.take(self._dealt(task, part)[partition])
+
+    def _part(self, part: Part) -> Samples:
+        if part == "train":
+            return self.data.train
+        return self.data.validation if self.config.evaluation.split == "validation" else self.data.test
 
     def pooled_samples(self, task: int, partition: int, round_: int) -> Samples:
         """All training samples of the classes that a client draws in a round of the released code."""
@@ -84,8 +91,8 @@ class Workspace:
 
     def check_data(self) -> None:
         """Fail now, not rounds later, if the data does not fit the configuration or leaves a client empty."""
+        require_images(self.data.class_names, self._part("test").labels, self.config.evaluation.split)
         if self.is_local:
-            require_images(self.data.class_names, self.data.test.labels, "test")
             return
         for task in range(len(self.tasks)):
             parts = self._dealt(task, "train")
@@ -103,12 +110,11 @@ class Workspace:
         found, counts = np.unique(np.concatenate(labels), return_counts=True)
         return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
-    def _dealt(self, task: int, part: str) -> list[NDArray[np.int64]]:
+    def _dealt(self, task: int, part: Part) -> list[NDArray[np.int64]]:
         """Rows of each client; worked out once per process."""
 
         def deal() -> list[NDArray[np.int64]]:
-            labels = (self.data.train if part == "train" else self.data.test).labels
-            parts = partition_task(self.config, self.tasks, labels, task, part)
+            parts = partition_task(self.config, self.tasks, self._part(part).labels, task, part)
             if part == "train" and self.config.partition.empty == "refuse":
                 require_samples(self.config, parts, task)
             return parts
@@ -116,8 +122,9 @@ class Workspace:
         return once_per_process(("dealt", self.config, task, part), deal)
 
     def test_samples(self, task: int) -> Samples:
-        """All test samples of a task."""
-        return self.data.test.take(self.tasks.rows(self.data.test.labels, task))
+        """All test samples of a task, or its validation samples if those are configured."""
+        samples = self._part("test")
+        return samples.take(self.tasks.rows(samples.labels, task))
 
     @cached_property
     def query_cache(self) -> QueryCache:

@@ -56,7 +56,7 @@ class WatchedGrid(Grid):
             self._bytes_up += [content_bytes(m) for m in arrived if m.has_content()]
             if arrived:
                 on_reply(len(replies), expected)
-            if waiting:
+            elif waiting:
                 time.sleep(self.poll_seconds)
         return replies
 
