@@ -68,7 +68,7 @@ def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
 def _selection(config: dict[str, Any]) -> str:
     """How prompts were chosen at test time (a vote over the batch gives the task away); empty without any."""
     prompt = config["method"].get("prompt")
-    if prompt is None:
+    if prompt is None or "selection" not in prompt:
         return ""
     return "batch" if config["fidelity"] == "released" else str(prompt["selection"])
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from pip_flower.storage.files import locked
 _APP = Path(__file__).resolve().parents[3]
 _PROCESS_OF_A_MESSAGE = "flwr-clientapp"
 _ATTEMPTS = 2
+_BETWEEN_ATTEMPTS = 0.05
 _START_SECONDS = 60
 
 
@@ -46,20 +48,23 @@ def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> 
         dict(context.node_config),
         dict(context.run_config),
     )
-    deaths = 0
-    while deaths < _ATTEMPTS:
-        try:
-            with _connected(owner) as connection:
+    dead: set[int] = set()
+    while len(dead) < _ATTEMPTS:
+        with _connected(owner) as connection:
+            worker = _process_behind(connection)
+            try:
                 send_request(connection, request, records)
                 said = receive_reply(connection)
-        except (HungUpError, ConnectionResetError, BrokenPipeError):
-            deaths += 1
-            continue
+            except (HungUpError, ConnectionResetError, BrokenPipeError):
+                # One that is being torn down may still be connected to: that is the same death.
+                dead.add(worker)
+                time.sleep(_BETWEEN_ATTEMPTS)
+                continue
         if isinstance(said, Raised):
             raise said.again()
         if said is not None:
             return said
-    raise WorkerError(f"the node's worker died {deaths} times over a {kind} message; its log says why")
+    raise WorkerError(f"the node's worker died {len(dead)} times over a {kind} message; its log says why")
 
 
 def identity(context: Context) -> str:
@@ -98,6 +103,12 @@ def _connection(path: Path) -> socket.socket | None:
         connection.close()
         return None
     return connection
+
+
+def _process_behind(connection: socket.socket) -> int:
+    """The process that listens at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])
 
 
 def _started(path: Path, owner: int) -> socket.socket:

@@ -169,11 +169,12 @@ class PIP(Method):
     @torch.inference_mode()
     def features(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """What the head sees at test time [n, D]."""
-        queries = self.workspace.queries(samples)
+        queries = self.workspace.queries(samples) if self.structure.needs_query(None) else None
         found = []
         for rows in batches(np.arange(len(samples)), self.config.evaluation.batch_size):
             images = self.workspace.views.test(samples.images[rows])
-            prompted = self.structure.forward(arrays, images, queries[rows], task=None, tasks=tasks)
+            chosen_by = None if queries is None else queries[rows]
+            prompted = self.structure.forward(arrays, images, chosen_by, task=None, tasks=tasks)
             found.append(prompted.features)
         return torch.cat(found)
 
@@ -227,10 +228,13 @@ class PIP(Method):
         stream_names = (job.round, job.partition, epoch)
         order = stream(seed, "batches", *stream_names).permutation(len(job.samples))
         generator = torch_stream(seed, "views", *stream_names)
-        augmented = self.fidelity.query(self.config.training.query) == "augmented"
-        known = None if augmented else self.workspace.queries(job.samples)
+        reads = self.structure.trains_with_query
+        augmented = reads and self.fidelity.query(self.config.training.query) == "augmented"
+        known = self.workspace.queries(job.samples) if reads and not augmented else None
         targets = torch.from_numpy(self.workspace.tasks.targets(job.samples.labels, job.task))
         for rows in batches(order, size):
             images = self.workspace.views.train(job.samples.images[rows], generator)
-            queries = self.structure.backbone.query(images) if known is None else known[rows]
-            yield Batch(images, queries, targets[rows].to(self.workspace.device))
+            queries = self.structure.backbone.query(images) if augmented else None
+            yield Batch(
+                images, queries if known is None else known[rows], targets[rows].to(self.workspace.device)
+            )

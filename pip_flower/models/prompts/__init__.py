@@ -9,8 +9,9 @@ from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompts.base import Batch, PromptedFeatures, PromptStructure, State
 from pip_flower.models.prompts.dualprompt import DualPrompt, DualPromptOptions
 from pip_flower.models.prompts.l2p import L2P, L2POptions
+from pip_flower.models.prompts.single import SinglePrompt, SinglePromptOptions
 
-PromptOptions = DualPromptOptions | L2POptions
+PromptOptions = DualPromptOptions | L2POptions | SinglePromptOptions
 
 __all__ = [
     "Batch",
@@ -19,6 +20,7 @@ __all__ = [
     "PromptOptions",
     "PromptStructure",
     "PromptedFeatures",
+    "SinglePromptOptions",
     "State",
     "make_structure",
 ]
@@ -28,4 +30,6 @@ def make_structure(options: PromptOptions, backbone: Backbone, fidelity: Paper) 
     """The structure that `options` describe, on this backbone."""
     if isinstance(options, DualPromptOptions):
         return DualPrompt(options, backbone, fidelity)
+    if isinstance(options, SinglePromptOptions):
+        return SinglePrompt(options, backbone, fidelity)
     return L2P(options, backbone, fidelity)

@@ -17,10 +17,11 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """Images [B, 3, S, S], their queries [B, D], and targets [B] among the classes that compete."""
+    """Images [B, 3, S, S], their queries [B, D] if the structure trains with them, and targets [B] among the
+    classes that compete."""
 
     images: Tensor
-    queries: Tensor
+    queries: Tensor | None
     targets: Tensor
 
 
@@ -42,6 +43,9 @@ class Choice(NamedTuple):
 
 class PromptStructure(ABC):
     """Prompts are named arrays in a state; a structure holds none of them itself."""
+
+    # Whether training reads the query at all, be it for the matching loss.
+    trains_with_query = True
 
     def __init__(self, backbone: Backbone, fidelity: Paper, matching: float, selection: Selection) -> None:
         self.backbone = backbone if fidelity.shortcuts else backbone.without_shortcuts()

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.config.schema import Bounds
 from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
-from pip_flower.models.prompted_vit import AttachedPrompts, Prefix
+from pip_flower.models.prompted_vit import AttachedPrompts
 from pip_flower.models.prompts.base import Choice, PromptedFeatures, PromptStructure, State, cosine, uniform
+from pip_flower.models.prompts.prefixes import by_block, check_blocks, prefix_shape
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,16 @@ class DualPrompt(PromptStructure):
     def __init__(self, options: DualPromptOptions, backbone: Backbone, fidelity: Paper) -> None:
         super().__init__(backbone, fidelity, options.matching, options.selection)
         self.options = options
-        _check_blocks(options, backbone.depth)
+        chosen = {"general_blocks": options.general_blocks, "expert_blocks": options.expert_blocks}
+        check_blocks(chosen, backbone.depth)
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:
         """A slot for the task: a copy of the previous one with a key of its own."""
         o, pool = self.options, self.fidelity.pool
         if task == 0:
-            added = {"general": uniform(self._shape(o.general_blocks, o.general_length), generator)}
+            added = {
+                "general": uniform(prefix_shape(self.backbone, o.general_blocks, o.general_length), generator)
+            }
             for slot in range(pool or 1):
                 added |= self._fresh_slot(slot, generator)
             return added
@@ -68,8 +72,8 @@ class DualPrompt(PromptStructure):
     ) -> PromptedFeatures:
         """Slot `task`, or the slot of greatest similarity."""
         choice, expert = self.experts(state, len(images), query, task=task, tasks=tasks)
-        prefixes = _prefixes(state["general"].unsqueeze(0), self.options.general_blocks)
-        prefixes |= _prefixes(expert, self.options.expert_blocks)
+        prefixes = by_block(state["general"].unsqueeze(0), self.options.general_blocks)
+        prefixes |= by_block(expert, self.options.expert_blocks)
         features = self.backbone.encode(images, AttachedPrompts(prefixes)).squeeze(1)
         return PromptedFeatures(features, choice.similarity)
 
@@ -107,37 +111,8 @@ class DualPrompt(PromptStructure):
         return tuple(name for slot in slots for name in (f"expert.{slot}", f"key.{slot}"))
 
     def _fresh_slot(self, slot: int, generator: torch.Generator) -> dict[str, Tensor]:
-        shape = self._shape(self.options.expert_blocks, self.options.expert_length)
+        shape = prefix_shape(self.backbone, self.options.expert_blocks, self.options.expert_length)
         return {
             f"expert.{slot}": uniform(shape, generator),
             f"key.{slot}": uniform((self.backbone.dim,), generator),
         }
-
-    def _shape(self, blocks: tuple[int, ...], length: int) -> tuple[int, ...]:
-        heads = self.backbone.heads
-        return (len(blocks), 2, length, heads, self.backbone.dim // heads)
-
-
-def _prefixes(stored: Tensor, blocks: tuple[int, ...]) -> dict[int, Prefix]:
-    """Stored [B or 1, blocks, 2, length, heads, D / heads] -> the prefix of each block."""
-    by_head = stored.transpose(3, 4)
-    return {block: Prefix(by_head[:, i, 0], by_head[:, i, 1]) for i, block in enumerate(blocks)}
-
-
-def _check_blocks(options: DualPromptOptions, depth: int) -> None:
-    taken: set[int] = set()
-    for name in ("general_blocks", "expert_blocks"):
-        blocks = getattr(options, name)
-        if max(blocks, default=0) >= depth:
-            raise ConfigError(
-                f"method.prompt.{name}",
-                f"{list(blocks)} but the backbone has {depth} blocks",
-                f"Give blocks from 0 to {depth - 1}",
-            )
-        if len(taken | set(blocks)) < len(taken) + len(blocks):
-            raise ConfigError(
-                f"method.prompt.{name}",
-                f"{list(blocks)} gives a block a second prefix",
-                "Name every block once, in general_blocks or in expert_blocks",
-            )
-        taken |= set(blocks)
