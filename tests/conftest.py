@@ -64,7 +64,7 @@ def small_run(small_data: Path) -> dict[str, Any]:
         "experiment": "digits",
         "method": "",
         "dataset": "",
-        "overrides": f"dataset.source=npz {SMALL}",
+        "overrides": f"dataset.source=npz backbone.name=embedded {SMALL}",
         "data-dir": str(small_data),
         "seed": 7,
         "out-dir": "",

@@ -43,14 +43,14 @@ def config_on_node(run_config: Mapping[str, Any], node_config: Mapping[str, Any]
     own = _own(node_config)
     return once_per_process(
         ("config", selection, tuple(own.items())),
-        lambda: _with_own(load_config(selection), own),
+        lambda: _with_own(selection, own),
     )
 
 
-def with_node_settings(config: Config, node_config: Mapping[str, Any]) -> Config:
-    """`config` as a node with these settings has it."""
+def with_node_settings(selection: Selection, node_config: Mapping[str, Any]) -> Config:
+    """What was selected, as a node with these settings has it."""
     check_node_config(node_config)
-    return _with_own(config, _own(node_config))
+    return _with_own(selection, _own(node_config))
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:
@@ -66,10 +66,12 @@ def _own(node_config: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(node_config[key]) for key in (*_PLACES, _DEVICE) if key in node_config}
 
 
-def _with_own(config: Config, own: Mapping[str, str]) -> Config:
+def _with_own(selection: Selection, own: Mapping[str, str]) -> Config:
+    for name in own.keys() & _PLACES.keys():
+        absolute_path(f"node-config {name}", own[name])
+    # Where the classes are to be counted, it is in this node's data.
+    config = load_config(replace(selection, data_dir=own.get("data-dir", selection.data_dir)))
     for name, value in own.items():
-        if name in _PLACES:
-            absolute_path(f"node-config {name}", value)
         section, key = _PLACES.get(name, ("runtime", _DEVICE))
         changed: Any = replace(getattr(config, section), **{key: value})
         config = replace(config, **{section: changed})

@@ -13,7 +13,9 @@ def choosing_parser() -> argparse.ArgumentParser:
     """A parent for every command that works on a configuration."""
     chosen = argparse.ArgumentParser(add_help=False)
     chosen.add_argument(
-        "--experiment", default="digits", help=f"one of: {', '.join(available('experiment'))}"
+        "--experiment",
+        default="",
+        help=f"one of: {', '.join(available('experiment'))}; default: digits, or own with another data set",
     )
     chosen.add_argument("--dataset", default="", help="replace the experiment's data set")
     chosen.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")

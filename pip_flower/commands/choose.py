@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -27,35 +26,15 @@ from pip_flower.storage.files import write_json
 Scores = Mapping[tuple[str, str], Mapping[int, float]]
 
 
-def add_parser(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """The command and its options."""
-    parser = commands.add_parser(
-        "choose", parents=parents, help="choose settings by accuracy on validation images"
-    )
-    parser.add_argument(
-        "values",
-        nargs="+",
-        metavar="KEY=A,B,C",
-        help="values to choose from; of several keys, all combinations",
-    )
-    parser.add_argument("--methods", required=True, metavar="A,B", help="each gets a choice of its own")
-    parser.add_argument("--seeds", default="", metavar="1,2", help="scores are means over them")
-    parser.add_argument(
-        "--fraction", type=float, default=0.2, help="of each class's training images that validate"
-    )
-    parser.add_argument("--by", choices=("average", "last"), default="average", help="Avg, or A_T")
-    parser.add_argument("--output", default="", metavar="DIR", help="go on with the choice that is in there")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, a process each")
-    parser.set_defaults(command=_choose)
-
-
-def _choose(options: argparse.Namespace, console: Console) -> int:
+def choose(options: argparse.Namespace, console: Console) -> int:
+    """Run every method with every combination of values, and record which did best."""
     base, methods = selection_of(options), listed(options.methods)
-    seeds = [seed_of(text, "--seeds") for text in listed(options.seeds)] or [load_config(base).seed]
+    default = load_config(base)
+    seeds = [seed_of(text, "--seeds") for text in listed(options.seeds)] or [default.seed]
     combinations = _combinations(options.values)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    default = Path(options.out_dir) / f"choice-{base.experiment}-{stamp}"
-    output = Path(options.output).expanduser().resolve() if options.output else default.resolve()
+    output = Path(options.output or Path(options.out_dir) / f"choice-{default.experiment}-{stamp}")
+    output = output.expanduser().resolve()
     jobs = {
         (method, values, seed): Job(
             _validated(base, method, values, seed, options.fraction),
@@ -75,7 +54,7 @@ def _choose(options: argparse.Namespace, console: Console) -> int:
     }
     chosen = {method: best(scores, method, combinations) for method in methods}
     record = {
-        "experiment": base.experiment,
+        "experiment": default.experiment,
         "overrides": base.overrides,
         "by": f"{options.by} accuracy on validation images, mean over seeds",
         "validation_fraction": options.fraction,

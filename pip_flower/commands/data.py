@@ -3,16 +3,14 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.commands.choices import selection_of
 from pip_flower.config.compose import Selection
-from pip_flower.config.files import available
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config, DatasetConfig
 from pip_flower.data.download import fetch
@@ -26,37 +24,16 @@ from pip_flower.data.sources.registry import source_named
 from pip_flower.data.sources.trees import ARCHIVES, MissingDataError
 from pip_flower.data.tasks import split_tasks
 from pip_flower.method.configuration import load_config
+from pip_flower.models import embedded
 from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
 from pip_flower.runtime.process import cache_directory
 
-
-def add_parser(commands: Any) -> None:
-    """Add `data prepare`, `data info` and `data partition`."""
-    data = commands.add_parser("data", help="prepare and look at data sets")
-    actions = data.add_subparsers(required=True, metavar="what")
-    named = argparse.ArgumentParser(add_help=False)
-    named.add_argument(
-        "name", choices=available("dataset"), help="a data set of conf/dataset", metavar="NAME"
-    )
-    named.add_argument("--data-dir", default="", help="its file, archive or directory")
-    named.add_argument("--overrides", default="", metavar='"a.b=1 c.d=x"', help="change keys")
-    named.set_defaults(experiment="digits", dataset="", seed="")
-
-    prepare = actions.add_parser("prepare", parents=[named], help="download where possible, and decode")
-    prepare.set_defaults(command=_prepare)
-
-    info = actions.add_parser("info", parents=[named], help="classes, counts, sizes and a contact sheet")
-    info.add_argument("--sheet", default="", metavar="PNG", help="where to; default: NAME-images.png")
-    info.set_defaults(command=_info)
-
-    partition = actions.add_parser("partition", parents=[choosing_parser()], help="who holds what")
-    partition.add_argument(
-        "--plot", default="", metavar="PNG", nargs="?", const="partition.png", help="draw it"
-    )
-    partition.set_defaults(command=_partition)
+# Looking at data takes no backbone; naming one settles that none need be chosen.
+_ANY_BACKBONE = f"backbone.name={embedded.NAME}"
 
 
-def _prepare(options: argparse.Namespace, console: Console) -> int:
+def prepare(options: argparse.Namespace, console: Console) -> int:
+    """Download what is missing, where that is possible, and decode it."""
     config = _config_of(options)
     source = source_named(config.dataset.source)
     if source.needs_files and not config.dataset.data_dir:
@@ -69,7 +46,8 @@ def _prepare(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _info(options: argparse.Namespace, console: Console) -> int:
+def info(options: argparse.Namespace, console: Console) -> int:
+    """Print classes, counts and sizes, and draw a contact sheet."""
     config = _config_of(options)
     data = open_data(config.dataset, cache_directory(config.runtime))
     console.print(_summary(options.name, config.dataset, data))
@@ -80,8 +58,9 @@ def _info(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _partition(options: argparse.Namespace, console: Console) -> int:
-    config = load_config(selection_of(options))
+def partition(options: argparse.Namespace, console: Console) -> int:
+    """Print, and draw if asked to, how many samples of each task clients hold."""
+    config = load_config(_with(selection_of(options), _ANY_BACKBONE))
     if config.partition.scheme == "local":
         raise ConfigError(
             "partition.scheme", "every node holds its own images", "There is nothing to deal out"
@@ -159,8 +138,9 @@ def _downloaded(config: DatasetConfig, source: Source) -> DatasetConfig:
 def _config_of(options: argparse.Namespace) -> Config:
     """The data set of a conf/dataset file as it is, however many classes and tasks it may get."""
     selection = replace(selection_of(options), dataset=options.name)
-    return load_config(_single_task(selection))
+    return load_config(_with(selection, f"schedule.tasks=1 schedule.rounds=1 {_ANY_BACKBONE}"))
 
 
-def _single_task(selection: Selection) -> Selection:
-    return replace(selection, overrides=f"schedule.tasks=1 schedule.rounds=1 {selection.overrides}")
+def _with(selection: Selection, overrides: str) -> Selection:
+    """What was selected wins."""
+    return replace(selection, overrides=f"{overrides} {selection.overrides}")

@@ -1,14 +1,12 @@
 """`pip-flower doctor`: look at an installation or a node and say what to fix."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from pip_flower.client.node_settings import with_node_settings
-from pip_flower.commands.choices import choosing_parser, selection_of
+from pip_flower.commands.choices import selection_of
 from pip_flower.config.sections import Config
 from pip_flower.deployment.bundles import NODE_CONFIG, bundle_settings
 from pip_flower.deployment.doctor import Finding, examine
@@ -17,17 +15,8 @@ from pip_flower.method.configuration import load_config
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
 
-def add_parser(commands: Any) -> None:
-    """Add `doctor`."""
-    doctor = commands.add_parser("doctor", parents=[choosing_parser()], help="check this machine")
-    doctor.add_argument("--method", default="", help="see `pip-flower methods`")
-    doctor.add_argument(
-        "--bundle", default="", metavar="DIR", help="also this host's bundle of `deploy init`"
-    )
-    doctor.set_defaults(command=_doctor)
-
-
-def _doctor(options: argparse.Namespace, console: Console) -> int:
+def doctor(options: argparse.Namespace, console: Console) -> int:
+    """Print what was looked at, and what to fix."""
     bundle = Path(options.bundle).expanduser().resolve() if options.bundle else None
     wrong = 0
     for finding in examine(_config(options, bundle), bundle):
@@ -38,10 +27,10 @@ def _doctor(options: argparse.Namespace, console: Console) -> int:
 
 
 def _config(options: argparse.Namespace, bundle: Path | None) -> Config:
-    config = load_config(replace(selection_of(options), method=options.method))
+    selection = selection_of(options)
     if bundle is None or not (bundle / NODE_CONFIG).is_file():
-        return config
-    return with_node_settings(config, bundle_settings(bundle))
+        return load_config(selection)
+    return with_node_settings(selection, bundle_settings(bundle))
 
 
 def _show(finding: Finding, console: Console) -> None:

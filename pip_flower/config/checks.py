@@ -8,6 +8,7 @@ from pip_flower.config.schema import ConfigError, origin_of
 from pip_flower.config.sections import Config
 
 PATH_KEYS = ("dataset.data_dir", "backbone.weights", "runtime.state_dir", "runtime.cache_dir")
+_SUGGESTED = 3
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 Fail = Callable[[str, str, str], None]
 
@@ -20,15 +21,14 @@ def check_config(config: Config, origins: Mapping[str, str]) -> None:
 
     _check_federation(config, fail)
     _check_aggregation(config, fail)
-    _check_tasks(config, fail)
     _check_classes(config, fail)
+    _check_tasks(config, fail)
     _check_population(config, fail)
     if config.partition.scheme == "local":
         _check_local(config, fail)
     _check_evaluation(config, fail)
     _check_views(config, fail)
     _check_device(config, fail)
-    _check_paths(config, origins)
 
 
 def _check_federation(config: Config, fail: Fail) -> None:
@@ -85,7 +85,8 @@ def _check_device(config: Config, fail: Fail) -> None:
         fail("runtime.device", f"{device!r} is not a device", "Give auto, cpu, cuda or cuda:N")
 
 
-def _check_paths(config: Config, origins: Mapping[str, str]) -> None:
+def check_paths(config: Config, origins: Mapping[str, str]) -> None:
+    """Refuse paths that mean something else in another directory."""
     for key in PATH_KEYS:
         section, name = key.split(".")
         if path := getattr(getattr(config, section), name):
@@ -105,7 +106,7 @@ def _check_tasks(config: Config, fail: Fail) -> None:
         fail(
             "schedule.tasks",
             f"{tasks} tasks do not divide the {classes} classes equally",
-            f"Give a divisor of dataset.classes = {classes}, or a larger first task by schedule.base_classes",
+            f"Give {_splits(classes, tasks, rounds)}",
         )
     increments = tasks - 1
     if base and (not increments or base >= classes or (classes - base) % increments):
@@ -116,8 +117,28 @@ def _check_tasks(config: Config, fail: Fail) -> None:
         )
 
 
+def _splits(classes: int, tasks: int, rounds: int) -> str:
+    """Overrides that share out the classes: in equal tasks, the numbers nearest to the one asked for first,
+    and in as many as asked for with a larger first one."""
+
+    def override(count: int) -> str:
+        fitting = max(1, round(rounds / count)) * count
+        more = f" schedule.rounds={fitting}" if fitting != rounds else ""
+        return f"schedule.tasks={count}{more} ({count} x {classes // count} classes)"
+
+    equal = [count for count in range(2, classes + 1) if classes % count == 0]
+    told = [override(count) for count in sorted(equal, key=lambda count: abs(count - tasks))[:_SUGGESTED]]
+    if 1 < tasks <= classes:
+        size = classes // tasks
+        first = classes - size * (tasks - 1)
+        told.append(f"schedule.base_classes={first} ({first} classes, then {tasks - 1} x {size})")
+    return ", or ".join(told)
+
+
 def _check_classes(config: Config, fail: Fail) -> None:
     dataset = config.dataset
+    if dataset.classes < 2:
+        fail("dataset.classes", f"{dataset.classes} is too few to tell apart", "Give two or more")
     if dataset.class_order == "given" and sorted(dataset.given_order) != list(range(dataset.classes)):
         fail(
             "dataset.given_order",

@@ -4,17 +4,26 @@ Later sources win: conf/base.yaml, then the dataset, federation and method files
 selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
-from pip_flower.config.checks import check_config
+from pip_flower.config.checks import check_config, check_paths
 from pip_flower.config.files import Elsewhere, available, conf_directory, lineage, read, read_group
 from pip_flower.config.overrides import parse_overrides
-from pip_flower.config.schema import ConfigError, build
-from pip_flower.config.sections import Config
+from pip_flower.config.schema import ConfigError, Origins, build
+from pip_flower.config.sections import Config, DatasetConfig, flat
 
 _GROUPS = ("dataset", "federation", "method")
+BASE = "conf/base.yaml"
+# The experiments of those who name none: with the embedded data, and with any other.
+_EMBEDDED, _OWN = "digits", "own"
+# Sources of which every user has others.
+_OWN_IMAGES = ("folder", "npz")
+_ARCHIVE = re.compile(r"\.(npz|zip|tgz|tar(\.\w+)?)$")
 
 
 class Catalogue(Protocol):
@@ -26,15 +35,18 @@ class Catalogue(Protocol):
     def method_options(self, name: str) -> type:
         """The dataclass of a method's options; a ConfigError for an unknown name."""
 
-    def check(self, config: Config) -> None:
-        """Raise a ConfigError for names that mean nothing."""
+    def classes(self, dataset: DatasetConfig) -> int:
+        """How many classes the data has."""
+
+    def check(self, config: Config, origins: Origins) -> None:
+        """Raise a ConfigError for names that mean nothing, and for what methods and data cannot work with."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """What Flower's run config or the command line chose; empty means "as the files say"."""
 
-    experiment: str = "digits"
+    experiment: str = ""
     method: str = ""
     dataset: str = ""
     overrides: str = ""
@@ -45,7 +57,7 @@ class Selection:
     def from_run_config(cls, values: Mapping[str, Any]) -> "Selection":
         """Read Flower's scalars (keys with hyphens)."""
         return cls(
-            experiment=str(values.get("experiment") or cls.experiment),
+            experiment=str(values.get("experiment", "")),
             method=str(values.get("method", "")),
             dataset=str(values.get("dataset", "")),
             overrides=str(values.get("overrides", "")),
@@ -58,34 +70,73 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     """Compose, check and freeze."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    experiment = read_group("experiment", selection.experiment)
+    overrides = parse_overrides(selection.overrides)
+    name = _experiment(selection, overrides)
+    experiment = read_group("experiment", name)
     chosen = dict(experiment.pop("defaults", {}))
+    other_data = selection.dataset not in ("", chosen.get("dataset"))
     chosen |= {k: v for k in ("method", "dataset") if (v := getattr(selection, k))}
-    _merge(values, read(conf_directory() / "base.yaml"), origins, "conf/base.yaml")
+    _merge(values, read(conf_directory() / "base.yaml"), origins, BASE)
     label = str(chosen.get("method", ""))
     elsewhere = catalogue.method_files() if label and label not in available("method") else {}
     for group in _GROUPS:
-        if name := chosen.pop(group, None):
-            _merge_group(values, group, str(name), origins, elsewhere)
-    source = f"conf/experiment/{selection.experiment}.yaml"
+        if file := chosen.pop(group, None):
+            _merge_group(values, group, str(file), origins, elsewhere)
+    source = f"conf/experiment/{name}.yaml"
     if chosen:
         key = f"defaults.{next(iter(chosen))}"
         raise ConfigError(key, "is not a group", f"Groups: {', '.join(_GROUPS)}", source)
     _merge(values, experiment, origins, source)
-    _merge(values, parse_overrides(selection.overrides), origins, "overrides")
-    values["experiment"] = selection.experiment
+    _merge(values, overrides, origins, "overrides")
+    values["experiment"] = name
     if selection.seed >= 0:
         _merge(values, {"seed": selection.seed}, origins, "run config")
     if selection.data_dir:
         _merge(values, {"dataset": {"data_dir": selection.data_dir}}, origins, "run config")
-    try:
+    with _traced(origins):
         values["method"] = {"label": label, **_method(values.get("method"), catalogue, origins)}
-        config = build(Config, values, origins=origins)
+        config: Config = build(Config, values, origins=origins)
+        check_paths(config, origins)
+        catalogue.check(config, origins)
+    if other_data or origins["dataset.source"] == "overrides":
+        config = replace(config, experiment=_data_name(config.dataset))
+    # Not traced: what is wrong with the data was set in no file.
+    config = _counted(config, catalogue)
+    with _traced(origins):
         check_config(config, origins)
-        catalogue.check(config)
+    return config
+
+
+@contextmanager
+def _traced(origins: Origins) -> Iterator[None]:
+    """Errors tell which source set the key."""
+    try:
+        yield
     except ConfigError as error:
         raise error.traced(origins) from None
-    return config
+
+
+def _experiment(selection: Selection, overrides: Mapping[str, Any]) -> str:
+    """The experiment asked for; without one, that of the embedded data, or that for any other data."""
+    if selection.experiment:
+        return selection.experiment
+    source = selection.dataset or dict(flat(overrides)).get("dataset.source", _EMBEDDED)
+    return _EMBEDDED if source == _EMBEDDED else _OWN
+
+
+def _data_name(dataset: DatasetConfig) -> str:
+    """What runs on other data than their experiment's are called: the data set, or the name of own images."""
+    if dataset.source not in _OWN_IMAGES or not dataset.data_dir:
+        return dataset.source
+    stem = _ARCHIVE.sub("", Path(dataset.data_dir).name)
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or dataset.source
+
+
+def _counted(config: Config, catalogue: Catalogue) -> Config:
+    """With the number of classes that the data has, where none is configured."""
+    if config.dataset.classes:
+        return config
+    return replace(config, dataset=replace(config.dataset, classes=catalogue.classes(config.dataset)))
 
 
 def restore(values: Mapping[str, Any], catalogue: Catalogue) -> Config:

@@ -34,7 +34,7 @@ class DatasetConfig:
 
     source: str
     data_dir: str
-    classes: Annotated[int, Bounds(2)]
+    classes: Annotated[int, Bounds(0)]
     class_names: tuple[str, ...]
     class_order: Literal["label", "seed", "given"]
     given_order: Annotated[tuple[int, ...], Bounds(0)]

@@ -1,6 +1,8 @@
 """A configured data set: found, decoded once, checked."""
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +36,26 @@ def load_data(config: DatasetConfig, cache: Path | None = None) -> ImageData:
     return data
 
 
+def count_classes(config: DatasetConfig) -> int:
+    """How many classes the configured names or the data have; images are not read."""
+    names = config.class_names or class_names(config)
+    return len(names[: config.keep.classes or None])
+
+
+def class_names(config: DatasetConfig) -> Sequence[str]:
+    """What the classes are called, in label order, as the data says; fails where there is no such data."""
+    source = source_named(config.source)
+    with _reading(source, config):
+        return source.names(config)
+
+
 def open_data(config: DatasetConfig, cache: Path) -> ImageData:
     """The images of a source, whatever number of classes is configured; decoded into `cache` if need be."""
     source = source_named(config.source)
 
     def listed() -> Listing:
-        try:
+        with _reading(source, config):
             found = source.listed(config)
-        except OSError as error:
-            raise ConfigError(
-                "dataset.data_dir",
-                f"{str(error.filename or config.data_dir)!r} cannot be read: {error.strerror or error}",
-                f"Give {source.wanted}",
-            ) from None
         return keep(labelled(found, config.class_names), config.keep)
 
     if not source.needs_files:
@@ -59,6 +68,19 @@ def open_data(config: DatasetConfig, cache: Path) -> ImageData:
     first, second = np.split(np.arange(len(store)), [store.train])
     train, validation = hold_out(_stored(store, first), config.validation_fraction)
     return ImageData(train, validation, _stored(store, second), store.class_names, store.skipped)
+
+
+@contextmanager
+def _reading(source: Source, config: DatasetConfig) -> Iterator[None]:
+    """Errors of the disk as something a person can act on."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            "dataset.data_dir",
+            f"{str(error.filename or config.data_dir)!r} cannot be read: {error.strerror or error}",
+            f"Give {source.wanted}",
+        ) from None
 
 
 def _in_memory(part: Part) -> Samples:

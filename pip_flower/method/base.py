@@ -24,6 +24,8 @@ class Method(Exchange):
     """
 
     conclusion: Exchange | None = None
+    # Whether it works on the frozen ViT of the configuration's section `backbone`.
+    uses_backbone = True
     # Whether a client that has replied once in a task is not asked again before the next task.
     asks_once_per_task = False
 

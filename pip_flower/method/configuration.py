@@ -6,9 +6,14 @@ from typing import Any
 
 from pip_flower.config import compose, files
 from pip_flower.config.compose import Selection
-from pip_flower.config.sections import Config
+from pip_flower.config.schema import ConfigError, Origins
+from pip_flower.config.sections import Config, DatasetConfig
+from pip_flower.data.loading import count_classes
 from pip_flower.data.sources.registry import source_named
+from pip_flower.data.sources.trees import MissingDataError
 from pip_flower.method import registry
+from pip_flower.models import embedded
+from pip_flower.runtime.process import once_per_process
 
 
 class _Catalogue:
@@ -29,9 +34,34 @@ class _Catalogue:
         """The dataclass of a method's options."""
         return registry.entry(name).options
 
-    def check(self, config: Config) -> None:
-        """Refuse what no registry knows."""
+    def classes(self, dataset: DatasetConfig) -> int:
+        """Counted once per process, as the data is opened once."""
+        try:
+            return once_per_process(("classes", dataset), lambda: count_classes(dataset))
+        except MissingDataError as error:
+            problem = f"{error.problem}, so that its classes cannot be counted"
+            raise ConfigError(error.key, problem, f"{error.remedy}; or set dataset.classes") from None
+
+    def check(self, config: Config, origins: Origins) -> None:
+        """Refuse what no registry knows, and photographs through a ViT that knows only glyphs."""
         source_named(config.dataset.source)
+        if registry.entry(config.method.name).method.uses_backbone:
+            _check_backbone(config, origins)
+
+
+def _check_backbone(config: Config, origins: Origins) -> None:
+    """The embedded ViT for other data than digits must be somebody's choice, not what nobody changed."""
+    chosen = origins.get("backbone.name") != compose.BASE or config.backbone.weights
+    if chosen or config.backbone.name != embedded.NAME or config.dataset.source == embedded.DATA:
+        return
+    raise ConfigError(
+        "backbone.name",
+        f"the embedded ViT knows drawn glyphs only, not the images of dataset.source={config.dataset.source}",
+        "Name a timm ViT whose weights timm downloads (backbone.name=deit_tiny_patch16_224 "
+        "backbone.pretrained=true) or a file holds (backbone.name=deit_tiny_patch16_224 "
+        "backbone.weights=/path/to/deit_tiny.safetensors). To use the embedded one all the same, say so: "
+        "backbone.name=embedded",
+    )
 
 
 _CATALOGUE = _Catalogue()

@@ -18,6 +18,7 @@ from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining
 class FedAvg(Method):
     """Every array of the network travels both ways, with the head rows of the tasks seen."""
 
+    uses_backbone = False
     options: NetworkOptions
 
     def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:

@@ -43,6 +43,7 @@ class ICaRL(Method):
     """Beside the model, clients send sums of unit features of their exemplars (`mean.sum` [classes seen, D],
     `mean.count`), if the nearest-mean classifier is used."""
 
+    uses_backbone = False
     options: ICaRLOptions
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:

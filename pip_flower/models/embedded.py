@@ -14,6 +14,8 @@ from timm.models.vision_transformer import VisionTransformer
 from pip_flower.config.schema import ConfigError
 
 NAME = "embedded"
+# The source whose images it is meant for.
+DATA = "digits"
 PATH = Path(__file__).with_name("embedded_vit.json")
 
 Statistics = tuple[float, float, float]

@@ -55,7 +55,7 @@ def resumed(path: Path, given: Selection) -> Selection:
     """What the run in `path` was started with, and what is given now on top of it."""
     before = Selection.from_run_config(run_directory(str(path)).read_environment()["selection"])
     return Selection(
-        experiment=before.experiment if given.experiment == Selection.experiment else given.experiment,
+        experiment=given.experiment or before.experiment,
         method=given.method or before.method,
         dataset=given.dataset or before.dataset,
         overrides=f"{before.overrides} {given.overrides}".strip(),

@@ -75,7 +75,10 @@ def test_prepare_says_what_to_put_where(capsys: pytest.CaptureFixture[str]) -> N
     ):
         assert layout in told
     assert main(["data", "prepare", "folder"]) == 2
-    assert "--data-dir: is missing. Give a directory of class folders" in capsys.readouterr().err
+    assert (
+        "dataset.data_dir: is not set, so that its classes cannot be counted. Give a directory of class"
+        in capsys.readouterr().err
+    )
     assert main(["data", "prepare", "digits"]) == 0
 
 

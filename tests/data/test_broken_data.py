@@ -31,7 +31,9 @@ ONE = f"{WNIDS[1]}/{WNIDS[1]}_3.png"
 
 
 def config(dataset: str, path: Path, **changes: Any) -> DatasetConfig:
-    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1")).dataset
+    chosen = load_config(
+        Selection(dataset=dataset, overrides="schedule.tasks=1 dataset.classes=10 backbone.name=embedded")
+    ).dataset
     return replace(chosen, data_dir=str(path), **{"classes": 3, "stored_size": 0, **changes})
 
 
@@ -245,7 +247,7 @@ def test_a_class_without_images_is_refused(tmp_path: Path, part: str) -> None:
     name = {"training": "y_train", "test": "y_test"}[part]
     labels = {"training": np.array([0, 1] * 3), "test": np.array([0, 1, 1])}[part]
     path = npz(tmp_path / "a.npz", **{name: labels, "class_names": np.array(["cat", "dog", "cow"])})
-    overrides = "dataset.classes=3 schedule.tasks=1 schedule.rounds=1"
+    overrides = "backbone.name=embedded schedule.tasks=1 schedule.rounds=1"
     workspace = Workspace(load_config(Selection(dataset="npz", data_dir=str(path), overrides=overrides)))
     with pytest.raises(ConfigError, match=f"1 of 3 classes have no {part} images: 'cow'"):
         workspace.check_data()

@@ -20,7 +20,9 @@ from support.miniatures import WNIDS, write_files
 
 
 def read(path: Path) -> ImageData:
-    chosen = load_config(Selection(dataset="folder")).dataset
+    chosen = load_config(
+        Selection(dataset="folder", overrides="dataset.classes=10 backbone.name=embedded")
+    ).dataset
     return load_data(replace(chosen, data_dir=str(path), classes=3, stored_size=0), path.parent / "cache")
 
 

@@ -21,7 +21,9 @@ GOLDFISH = "train/n01443537/images/n01443537_0.JPEG"
 
 
 def config(dataset: str, path: Path, classes: int = 3, **changes: object) -> DatasetConfig:
-    chosen = load_config(Selection(dataset=dataset, overrides="schedule.tasks=1")).dataset
+    chosen = load_config(
+        Selection(dataset=dataset, overrides="schedule.tasks=1 dataset.classes=10 backbone.name=embedded")
+    ).dataset
     return replace(chosen, data_dir=str(path), classes=classes, **changes)  # type: ignore[arg-type]
 
 

@@ -20,7 +20,9 @@ from support import miniatures
 
 @pytest.fixture
 def config(tmp_path: Path) -> DatasetConfig:
-    chosen = load_config(Selection(dataset="folder")).dataset
+    chosen = load_config(
+        Selection(dataset="folder", overrides="dataset.classes=10 backbone.name=embedded")
+    ).dataset
     root = miniatures.write_files(tmp_path / "own", miniatures.class_folders(count=6))
     return replace(chosen, data_dir=str(root), classes=3, stored_size=0)
 

@@ -11,6 +11,8 @@ from pip_flower.deployment.bundles import write_bundles
 from pip_flower.deployment.doctor import reach
 from pip_flower.deployment.plan import Plan
 
+OWN_DATA = ["--dataset", "npz", "--overrides", "dataset.classes=10 backbone.name=embedded"]
+
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
@@ -54,7 +56,7 @@ def test_a_healthy_installation_is_found_healthy(capsys: pytest.CaptureFixture[s
 def test_what_is_wrong_comes_with_a_remedy(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (lab / "node-0" / "node.key").chmod(0o644)
     missing = "/nowhere/images.npz"
-    command = ["doctor", "--bundle", str(lab / "node-0"), "--dataset", "npz", "--data-dir", missing]
+    command = ["doctor", "--bundle", str(lab / "node-0"), *OWN_DATA, "--data-dir", missing]
     assert main(command) == 1
     said = capsys.readouterr().out
     assert f"chmod 600 {lab / 'node-0' / 'node.key'}" in said
@@ -67,7 +69,7 @@ def test_what_is_wrong_comes_with_a_remedy(lab: Path, capsys: pytest.CaptureFixt
 def test_a_node_is_looked_at_with_its_own_settings(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = lab / "node-0" / "node.conf"
     settings.write_text('partition-id=0\ndata-dir="/nowhere/images.npz"\n')
-    command = ["doctor", "--bundle", str(lab / "node-0"), "--dataset", "npz"]
+    command = ["doctor", "--bundle", str(lab / "node-0"), *OWN_DATA]
     assert main(command) == 1
     said = capsys.readouterr().out
     assert "/nowhere/images.npz" in said

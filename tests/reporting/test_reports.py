@@ -47,7 +47,7 @@ def finished(small_run: dict[str, Any], tmp_path: Path) -> RunDirectory:
 
 
 def test_a_run_can_be_read_back(finished: RunDirectory) -> None:
-    assert finished.path.name.startswith("digits-pip-dualprompt-7-")
+    assert finished.path.name.startswith("digits6-pip-dualprompt-7-")
     result = RunResult.read(finished.path)
     assert result.matrix.after_task() == [90.0, 80.0, 70.0]
     assert (result.bytes_up, result.bytes_down) == (2e4, 3e4)

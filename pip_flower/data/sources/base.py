@@ -1,6 +1,6 @@
 """What every source tells about itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pip_flower.config.sections import DatasetConfig
@@ -19,10 +19,16 @@ class Archive:
 @dataclass(frozen=True)
 class Source:
     """A kind of data set: `listed` finds what is there without decoding it, `wanted` says what
-    dataset.data_dir must be, `archive` where it can be had."""
+    dataset.data_dir must be, `archive` where it can be had, `named` what the classes are called, where that
+    is known sooner than from the listing."""
 
     name: str
     wanted: str
     listed: Callable[[DatasetConfig], Listing]
     archive: Archive | None = None
     needs_files: bool = True
+    named: Callable[[DatasetConfig], Sequence[str]] | None = None
+
+    def names(self, config: DatasetConfig) -> Sequence[str]:
+        """The classes in label order."""
+        return self.named(config) if self.named else self.listed(config).class_names

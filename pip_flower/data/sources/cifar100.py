@@ -1,5 +1,7 @@
 """CIFAR-100 as its authors' python pickles, in their archive or extracted."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,11 +20,25 @@ _FILES = ("train", "test", "meta")
 
 def list_cifar100(config: DatasetConfig) -> Listing:
     """100 classes of 32 x 32 pixels with their fine labels; 500 training and 100 test images each."""
-    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of(*_FILES) is not None, _ARCHIVE)
-    root = tree.folder_of(*_FILES) or ""
-    names = unpickled(tree, f"{root}meta", "fine_label_names")["fine_label_names"]
+    tree, root = _opened(config)
+    names = _names(tree, root)
     train, test = (_part(tree, root + part, len(names), config.stored_size) for part in ("train", "test"))
     return listing_of(names, train, test)
+
+
+def name_cifar100(config: DatasetConfig) -> Sequence[str]:
+    """The fine labels."""
+    return _names(*_opened(config))
+
+
+def _opened(config: DatasetConfig) -> tuple[Tree, str]:
+    tree = open_tree(config, _WANTED, lambda tree: tree.folder_of(*_FILES) is not None, _ARCHIVE)
+    return tree, tree.folder_of(*_FILES) or ""
+
+
+def _names(tree: Tree, root: str) -> list[str]:
+    found: list[str] = unpickled(tree, f"{root}meta", "fine_label_names")["fine_label_names"]
+    return found
 
 
 def _part(tree: Tree, name: str, classes: int, size: int) -> Part:
@@ -54,4 +70,5 @@ CIFAR100 = Source(
         _ARCHIVE,
         "eb9058c3a382ffc7106e4002c42a8d85",
     ),
+    named=name_cifar100,
 )

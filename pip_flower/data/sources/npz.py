@@ -1,7 +1,10 @@
 """Own images in one .npz file."""
 
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,41 +17,76 @@ from pip_flower.data.sources.listing import Listing, listing_of
 from pip_flower.data.sources.trees import MissingDataError
 
 _WANTED = "the absolute path of an .npz with x_train, y_train, x_test, y_test"
+_PARTS = ("train", "test")
+Arrays = Mapping[str, NDArray[Any]]
 
 
 def list_npz(config: DatasetConfig) -> Listing:
     """An .npz file with x_train, y_train, x_test, y_test and, optionally, class_names."""
-    path = Path(config.data_dir).expanduser()
-    if not config.data_dir or not path.is_file():
-        raise MissingDataError(f"there is no file {config.data_dir!r}", _WANTED)
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise ConfigError(
-            "dataset.data_dir", f"{str(path)!r} cannot be read: {error}", "Write the file again"
-        ) from None
-    for name in ("x_train", "y_train", "x_test", "y_test"):
-        if name not in arrays:
-            known = ", ".join(sorted(arrays))
-            raise ConfigError("dataset.data_dir", f"{path.name!r} has no array {name!r}", f"It has: {known}")
-    labels = {part: arrays[f"y_{part}"].astype(np.int64).reshape(-1) for part in ("train", "test")}
-    both = np.concatenate([labels["train"], labels["test"]])
-    names = arrays.get("class_names", config.class_names or np.arange(both.max(initial=-1) + 1))
+    with _opened(config) as stored:
+        images = {part: stored[f"x_{part}"] for part in _PARTS}
+        labels = {part: _labels(stored, part) for part in _PARTS}
+        names = _names(stored, config)
+    path = Path(config.data_dir)
+    both = np.concatenate([labels[part] for part in _PARTS])
     fit = both.min(initial=0) >= 0 and both.max(initial=0) < len(names)
-    for part in ("train", "test"):
-        _check_images(arrays[f"x_{part}"], path)
-        if not fit or len(labels[part]) != len(arrays[f"x_{part}"]):
+    for part in _PARTS:
+        _check_images(images[part], path)
+        if not fit or len(labels[part]) != len(images[part]):
             raise ConfigError(
                 "dataset.data_dir",
                 f"the labels in {path.name!r} do not fit its images or class names",
                 f"Give one label from 0 to {len(names) - 1} per image",
             )
-    train, test = (
-        array_part(arrays[f"x_{part}"], labels[part], f"x_{part}", config.stored_size)
-        for part in ("train", "test")
-    )
-    return listing_of(list(map(str, names)), train, test)
+    train, test = (array_part(images[part], labels[part], f"x_{part}", config.stored_size) for part in _PARTS)
+    return listing_of(names, train, test)
+
+
+def name_npz(config: DatasetConfig) -> Sequence[str]:
+    """The class names or labels; the images stay unread."""
+    with _opened(config) as stored:
+        return _names(stored, config)
+
+
+@contextmanager
+def _opened(config: DatasetConfig) -> Iterator[Arrays]:
+    """The arrays of the file, each read when it is asked for."""
+    path = Path(config.data_dir).expanduser()
+    if not config.data_dir or not path.is_file():
+        raise MissingDataError(f"there is no file {config.data_dir!r}", _WANTED)
+    try:
+        # NumPy takes a file of any other kind for a pickle.
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no .npz file, or only a part of one")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            _require_arrays(stored, path)
+            yield stored
+    except ConfigError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            "dataset.data_dir", f"{str(path)!r} cannot be read: {error}", f"Give {_WANTED}"
+        ) from None
+
+
+def _require_arrays(stored: Arrays, path: Path) -> None:
+    for name in (f"{kind}_{part}" for part in _PARTS for kind in "xy"):
+        if name not in stored:
+            known = ", ".join(sorted(stored))
+            raise ConfigError("dataset.data_dir", f"{path.name!r} has no array {name!r}", f"It has: {known}")
+
+
+def _labels(stored: Arrays, part: str) -> NDArray[np.int64]:
+    return stored[f"y_{part}"].astype(np.int64).reshape(-1)
+
+
+def _names(stored: Arrays, config: DatasetConfig) -> list[str]:
+    if "class_names" in stored:
+        return list(map(str, stored["class_names"]))
+    if config.class_names:
+        return list(config.class_names)
+    highest = max(_labels(stored, part).max(initial=-1) for part in _PARTS)
+    return [str(label) for label in range(highest + 1)]
 
 
 def _check_images(images: NDArray[np.uint8], path: Path) -> None:
@@ -61,4 +99,4 @@ def _check_images(images: NDArray[np.uint8], path: Path) -> None:
         )
 
 
-NPZ = Source("npz", _WANTED, list_npz)
+NPZ = Source("npz", _WANTED, list_npz, named=name_npz)
