@@ -27,6 +27,7 @@ from pip_flower.method.configuration import load_config
 from pip_flower.models import embedded
 from pip_flower.reporting.data_pictures import contact_sheet, partition_picture
 from pip_flower.runtime.process import cache_directory
+from pip_flower.storage.places import require_writable
 
 # Looking at data takes no backbone; naming one settles that none need be chosen.
 _ANY_BACKBONE = f"backbone.name={embedded.NAME}"
@@ -48,11 +49,12 @@ def prepare(options: argparse.Namespace, console: Console) -> int:
 
 def info(options: argparse.Namespace, console: Console) -> int:
     """Print classes, counts and sizes, and draw a contact sheet."""
+    sheet = Path(options.sheet or f"{options.name}-images.png").expanduser().resolve()
+    require_writable("--sheet", sheet.parent)
     config = _config_of(options)
     data = open_data(config.dataset, cache_directory(config.runtime))
     console.print(_summary(options.name, config.dataset, data))
     console.print(f"classes: {_class_list(data.class_names)}", highlight=False)
-    sheet = Path(options.sheet or f"{options.name}-images.png")
     contact_sheet(data, sheet)
     console.print(f"contact sheet: {sheet}", highlight=False, soft_wrap=True)
     return 0
@@ -61,6 +63,8 @@ def info(options: argparse.Namespace, console: Console) -> int:
 def partition(options: argparse.Namespace, console: Console) -> int:
     """Print, and draw if asked to, how many samples of each task clients hold."""
     config = load_config(_with(selection_of(options), _ANY_BACKBONE))
+    plot = Path(options.plot).expanduser().resolve()
+    require_writable("--plot", plot.parent)
     if config.partition.scheme == "local":
         raise ConfigError(
             "partition.scheme", "every node holds its own images", "There is nothing to deal out"
@@ -83,8 +87,8 @@ def partition(options: argparse.Namespace, console: Console) -> int:
         table.add_row(*map(str, (task + 1, len(classes), len(active), sum(sizes), *spread)))
     console.print(table)
     if options.plot:
-        partition_picture(counts, [len(classes) for classes in tasks.classes], Path(options.plot))
-        console.print(f"picture: {options.plot}", highlight=False, soft_wrap=True)
+        partition_picture(counts, [len(classes) for classes in tasks.classes], plot)
+        console.print(f"picture: {plot}", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -12,6 +12,9 @@ from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import register_all
 from pip_flower.deployment.local import local_deployment
 from pip_flower.deployment.plan import SERVER, Plan
+from pip_flower.method.configuration import load_config
+from pip_flower.server.preflight import check_start
+from pip_flower.storage.places import require_writable
 
 
 def init(options: argparse.Namespace, console: Console) -> int:
@@ -46,6 +49,8 @@ def local(options: argparse.Namespace, console: Console) -> int:
         chosen, overrides=f"{everybody} federation.wait_seconds=120 {chosen.overrides}".strip()
     )
     out_dir = Path(options.out_dir).expanduser().resolve()
+    require_writable("--out-dir", out_dir)
+    check_start(load_config(selection))
     console.print(f"starting a SuperLink and {plan.nodes} nodes", highlight=False)
     with local_deployment(plan) as deployment, deployment.runner() as runner:
         result = run_one(runner, selection, out_dir, console)

@@ -15,7 +15,9 @@ from pip_flower.config.schema import ConfigError
 from pip_flower.deployment.connection import deployment_runner
 from pip_flower.flower.launcher import flower_runner
 from pip_flower.method.configuration import load_config, method_labels
+from pip_flower.server.preflight import check_start
 from pip_flower.server.resume import resumed
+from pip_flower.storage.places import require_writable
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -25,6 +27,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         options.resume = str(Path(options.resume).expanduser().resolve())
         options.out_dir = str(Path(options.resume).parent)
         selection = resumed(Path(options.resume), selection)
+    if not options.deployment:
+        require_writable("--out-dir", _out_dir(options))
+        check_start(load_config(selection))
     if options.in_process:
         result = run_here(Job(selection, _out_dir(options)), options.resume)
         show_tables([result], console)
@@ -47,11 +52,14 @@ def suite(options: argparse.Namespace, console: Console) -> int:
         raise ConfigError("--methods", f"{options.methods!r} names none", f"Choose from: {known}")
     seeds = [seed_of(text, "--seeds") for text in listed(options.seeds)] or [base.seed]
     selections = [dataclasses.replace(base, method=method, seed=seed) for method in methods for seed in seeds]
-    experiments = [load_config(selection).experiment for selection in selections]
+    configs = [load_config(selection) for selection in selections]
+    require_writable("--out-dir", _out_dir(options))
+    for config in configs:
+        check_start(config)
     with flower_runner() as runner:
         results = [run_one(runner, selection, _out_dir(options), console) for selection in selections]
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    output = _out_dir(options) / f"suite-{experiments[0]}-{stamp}"
+    output = _out_dir(options) / f"suite-{configs[0].experiment}-{stamp}"
     report_on(results, output, console)
     return 0
 

@@ -41,7 +41,7 @@ def run_one(
         try:
             runner.run(run_config, simulation, live.update)
         except LaunchError as error:
-            if live.directory is None or not live.directory.checkpoints.is_dir():
+            if live.directory is None or not any(live.directory.checkpoints.glob("*.ckpt")):
                 raise
             where = f"--deployment {runner.bundle} " if isinstance(runner, DeploymentRunner) else ""
             hint = f"pip-flower run {where}--resume {shlex.quote(str(live.directory.path))}"

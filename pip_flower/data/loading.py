@@ -26,27 +26,32 @@ _STORED_BY = ("source", "data_dir", "class_names", "stored_size", "test_fraction
 def load_data(config: DatasetConfig, cache: Path | None = None) -> ImageData:
     """Open the configured data set and check it against the configuration."""
     data = open_data(config, cache or user_cache_directory())
-    found = len(data.class_names)
-    if found != config.classes:
-        raise ConfigError(
-            "dataset.classes",
-            f"{config.classes} configured, but the data has {found} classes",
-            f"Set dataset.classes={found}",
-        )
+    _require_classes(config, len(data.class_names))
     return data
 
 
+def check_source(config: DatasetConfig) -> None:
+    """Refuse data that is not there or not what is configured, as far as can be seen without its images."""
+    names = class_names(config)
+    if names is not None and not config.class_names:
+        _require_classes(config, len(names[: config.keep.classes or None]))
+
+
 def count_classes(config: DatasetConfig) -> int:
-    """How many classes the configured names or the data have; images are not read."""
+    """How many classes the configured names or the data have; images are not read unless there is no other
+    way."""
     names = config.class_names or class_names(config)
+    if names is None:
+        names = source_named(config.source).listed(config).class_names
     return len(names[: config.keep.classes or None])
 
 
-def class_names(config: DatasetConfig) -> Sequence[str]:
-    """What the classes are called, in label order, as the data says; fails where there is no such data."""
+def class_names(config: DatasetConfig) -> Sequence[str] | None:
+    """What the classes are called, in label order, as the data says; None where only the images tell. Fails
+    where there is no such data."""
     source = source_named(config.source)
     with _reading(source, config):
-        return source.names(config)
+        return source.named(config) if source.named else source.listed(config).class_names
 
 
 def open_data(config: DatasetConfig, cache: Path) -> ImageData:
@@ -60,14 +65,25 @@ def open_data(config: DatasetConfig, cache: Path) -> ImageData:
 
     if not source.needs_files:
         listing = listed()
-        train, validation = hold_out(_in_memory(listing.train), config.validation_fraction)
-        return ImageData(train, validation, _in_memory(listing.test), listing.class_names)
+        everything, test = _in_memory(listing.train), _in_memory(listing.test)
+        train, validation = hold_out(everything, config.validation_fraction)
+        return ImageData(train, validation, test, listing.class_names, digest=_digest(everything, test))
     identity = {key: as_mapping(getattr(config, key)) for key in _STORED_BY}
     identity["fingerprint"] = _fingerprint(source, config)
     store = ImageStore(cache / "data", identity, listed, config.on_corrupt)
     first, second = np.split(np.arange(len(store)), [store.train])
     train, validation = hold_out(_stored(store, first), config.validation_fraction)
-    return ImageData(train, validation, _stored(store, second), store.class_names, store.skipped)
+    test = _stored(store, second)
+    return ImageData(train, validation, test, store.class_names, store.skipped, store.digest)
+
+
+def _require_classes(config: DatasetConfig, found: int) -> None:
+    if found != config.classes:
+        raise ConfigError(
+            "dataset.classes",
+            f"{config.classes} configured, but the data has {found} classes",
+            f"Set dataset.classes={found}",
+        )
 
 
 @contextmanager
@@ -81,6 +97,14 @@ def _reading(source: Source, config: DatasetConfig) -> Iterator[None]:
             f"{str(error.filename or config.data_dir)!r} cannot be read: {error.strerror or error}",
             f"Give {source.wanted}",
         ) from None
+
+
+def _digest(*parts: Samples) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.labels.tobytes())
+        digest.update(np.ascontiguousarray(part.images[:]).tobytes())
+    return digest.hexdigest()
 
 
 def _in_memory(part: Part) -> Samples:

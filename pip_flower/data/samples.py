@@ -71,6 +71,8 @@ class ImageData:
     test: Samples
     class_names: tuple[str, ...]
     skipped: tuple[str, ...] = ()
+    # The same wherever the same images with the same labels are, whatever their files are called.
+    digest: str = ""
 
 
 def rows_of(images: ImageArray, rows: NDArray[np.int64]) -> StoredImages:

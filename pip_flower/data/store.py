@@ -67,6 +67,12 @@ class ImageStore:
         return tuple(self._description["class_names"])
 
     @property
+    def digest(self) -> str:
+        """Identifies the images, with their labels and their split."""
+        content = [self._description[key] for key in ("table", "shape", "train")]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """What could not be read, and why."""
         return tuple(self._description["skipped"])

@@ -13,9 +13,10 @@ from torch import Tensor
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import BackboneConfig, RuntimeConfig
 from pip_flower.models import embedded
+from pip_flower.models.embedded import Statistics
 from pip_flower.models.plain_vit import encode_plainly
 from pip_flower.models.prompted_vit import CLS, NO_PROMPTS, AttachedPrompts, encode, unsupported
-from pip_flower.models.weights import load_weights
+from pip_flower.models.weights import check_weights, load_weights
 from pip_flower.runtime import devices
 from pip_flower.runtime.devices import autocast
 from pip_flower.runtime.process import once_per_process
@@ -103,14 +104,23 @@ def load_backbone(config: BackboneConfig, settings: RuntimeConfig, device: torch
     """Build the ViT and load its weights; frozen and in evaluation mode."""
     global _loads
     _loads += 1
-    if config.name == embedded.NAME:
-        vit, mean, std = embedded.load(config.image_size)
-    else:
-        vit = _from_timm(config)
-        mean, std = tuple(vit.pretrained_cfg["mean"]), tuple(vit.pretrained_cfg["std"])
+    vit, mean, std = _built(config)
     if config.weights:
         load_weights(vit, config.weights)
     return freeze(vit, mean, std, settings, device)
+
+
+def outline_backbone(config: BackboneConfig, settings: RuntimeConfig) -> Backbone:
+    """A backbone that cannot compute, but refuses what `load_backbone` would refuse, and is there at once:
+    neither the weights nor a file of them are read. Those that timm is to get, it gets."""
+    if config.name == embedded.NAME or config.pretrained:
+        vit, mean, std = _built(config)
+    else:
+        with torch.device("meta"):
+            vit, mean, std = _built(config)
+    if config.weights:
+        check_weights(vit, config.weights)
+    return Backbone(vit, mean, std, "", settings)
 
 
 def freeze(
@@ -133,6 +143,14 @@ def weights_digest(vit: VisionTransformer) -> str:
         digest.update(f"{name}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().float().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _built(config: BackboneConfig) -> tuple[VisionTransformer, Statistics, Statistics]:
+    """The ViT, and the mean and std its inputs expect."""
+    if config.name == embedded.NAME:
+        return embedded.load(config.image_size)
+    vit = _from_timm(config)
+    return vit, tuple(vit.pretrained_cfg["mean"]), tuple(vit.pretrained_cfg["std"])
 
 
 def _from_timm(config: BackboneConfig) -> VisionTransformer:

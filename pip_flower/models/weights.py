@@ -8,12 +8,13 @@ a classifier head. Position embeddings are resized to the ViT's own grid.
 import math
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -41,12 +42,26 @@ _UNREADABLE = (
 
 def load_weights(vit: VisionTransformer, path: str) -> None:
     """Load the file `path` into `vit`; a classifier head in it is left out."""
-    state = _timm_names(_read(Path(path).expanduser()))
+    vit.load_state_dict(_fitting(vit, _read(Path(path).expanduser()), path))
+
+
+def check_weights(vit: VisionTransformer, path: str) -> None:
+    """Refuse a file that `load_weights` would refuse. Its arrays are not read where names and shapes can be
+    had without."""
+    file = Path(path).expanduser()
+    state = _read(file, outline=True)
+    # Those are rearranged by NumPy, which knows no arrays without values.
+    _fitting(vit, _read(file) if jax_weights.is_jax(state) else state, path)
+
+
+def _fitting(vit: VisionTransformer, stored: dict[str, Tensor], path: str) -> dict[str, Tensor]:
+    """What `stored` has for `vit`, under timm's names and of its sizes."""
+    state = _timm_names(stored)
     state = {name: value for name, value in state.items() if not name.startswith(_HEADS)}
     if "pos_embed" in state and vit.pos_embed is not None:
         state["pos_embed"] = _resized(vit, state["pos_embed"], path)
     _require_fit(vit, state, path)
-    vit.load_state_dict(state)
+    return state
 
 
 def _require_fit(vit: VisionTransformer, state: dict[str, Tensor], path: str) -> None:
@@ -113,11 +128,16 @@ def _timm_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path, *, outline: bool = False) -> dict[str, Tensor]:
+    """The arrays of a file; as an outline, without their values where that saves reading them."""
     if not path.is_file():
         raise ConfigError(_KEY, f"there is no file {str(path)!r}", "Give the path of a weight file")
-    readers = {".safetensors": load_file, ".npz": _read_npz}
-    readers |= dict.fromkeys((".pth", ".pt", ".bin"), _read_torch)
+    readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+        ".safetensors": _outline if outline else load_file,
+        ".npz": _read_npz,
+    }
+    device = "meta" if outline else "cpu"
+    readers |= dict.fromkeys((".pth", ".pt", ".bin"), lambda file: _read_torch(file, device))
     if path.suffix not in readers:
         raise ConfigError(_KEY, f"{path.name!r} is of no known kind", _KINDS)
     try:
@@ -127,8 +147,14 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ConfigError(_KEY, problem, "Get the file again, or check its ending") from None
 
 
-def _read_torch(path: Path) -> dict[str, Tensor]:
-    loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+def _outline(path: Path) -> dict[str, Tensor]:
+    with safe_open(path, "pt") as stored:
+        shapes = {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
+    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+
+
+def _read_torch(path: Path, device: str) -> dict[str, Tensor]:
+    loaded: Any = torch.load(path, map_location=device, weights_only=True)
     for container in _CONTAINERS:
         if isinstance(loaded, dict) and isinstance(loaded.get(container), dict):
             loaded = loaded[container]

@@ -69,4 +69,5 @@ def _shortened(text: str, length: int = 26) -> str:
 def _write(path: Path, save: Callable[[BytesIO], object]) -> None:
     buffer = BytesIO()
     save(buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, buffer.getvalue())

@@ -1,5 +1,6 @@
 """A run's progress on the terminal: a bar where there is one to draw on, lines elsewhere."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
+from pip_flower.config.schema import ConfigError
 from pip_flower.reporting.progress import describe
 from pip_flower.reporting.run_directory import RunDirectory
 
@@ -77,9 +79,10 @@ def _as_of_last_round(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_run(out_dir: Path, run_id: int) -> RunDirectory | None:
-    """The directory that the Flower run `run_id` made below `out_dir`."""
+    """The directory that the Flower run `run_id` made below `out_dir`, whatever else may be there."""
     for path in sorted(out_dir.glob("[!.]*/environment.json"), reverse=True):
         directory = RunDirectory(path.parent)
-        if directory.read_environment()["flower_run_id"] == run_id:
-            return directory
+        with contextlib.suppress(ConfigError):
+            if directory.read_environment()["flower_run_id"] == run_id:
+                return directory
     return None

@@ -3,15 +3,29 @@
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import flat, is_neutral
 from pip_flower.fidelity import fidelity_named
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.run_directory import RunDirectory
+
+# What the configuration only names a file of.
+WEIGHTS = "weights of the backbone"
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, yaml.YAMLError)
+
+
+class UnusableRunError(ConfigError):
+    """A directory that is no run, no finished one, or none that can be read."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__("RUN_DIR", problem, remedy)
 
 
 @dataclass(frozen=True)
@@ -28,22 +42,48 @@ class RunResult:
     bytes_down: float
     seconds: float
     failures: Counter[str]
+    # All that the result depends on, but the seed and the images; what identifies those, if the server had
+    # them, and where they were; when it began; and the row of a table that it belongs to.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    images: str = ""
+    data_dir: str = ""
+    started: str = ""
+    row: str = ""
 
     @classmethod
     def read(cls, path: Path) -> "RunResult":
-        """From a run directory; an error names what is missing."""
+        """From a run directory; an error tells what is missing or wrong."""
         directory = RunDirectory(path)
-        for needed in (directory.config, directory.metrics, directory.matrix):
-            if not needed.is_file():
-                raise FileNotFoundError(
-                    f"{path} is not a finished run: it has no {needed.name}. Give the directories of runs; "
-                    "one that was interrupted goes on with `pip-flower run --resume`"
+        needed = (
+            directory.config,
+            directory.environment,
+            directory.metrics,
+            directory.matrix,
+            directory.model,
+        )
+        for file in needed:
+            if not file.is_file():
+                raise UnusableRunError(
+                    f"{path} is not a finished run: it has no {file.name}",
+                    "Give the directories of runs; one that was interrupted goes on with "
+                    "`pip-flower run --resume`",
                 )
+        try:
+            return cls._read(directory)
+        except _DAMAGED as error:
+            told = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'nothing more'}"
+            raise UnusableRunError(
+                f"{path} is damaged ({told})", "Restore its files, or run it again"
+            ) from None
+
+    @classmethod
+    def _read(cls, directory: RunDirectory) -> "RunResult":
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
         rounds = [line for line in lines if line["kind"] == "round"]
+        about = directory.read_environment()
         return cls(
-            path=path,
+            path=directory.path,
             experiment=config["experiment"],
             method=config["method"]["label"],
             seed=config["seed"],
@@ -56,7 +96,16 @@ class RunResult:
             bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
             seconds=sum(line["seconds"] for line in lines),
             failures=_failures(lines),
+            settings=_settings(config) | {WEIGHTS: about["backbone"]},
+            images=str(about.get("data", "")),
+            data_dir=config["dataset"]["data_dir"],
+            started=str(about["started"]),
+            row=config["method"]["label"],
         )
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flat(config) if not is_neutral(key) and key != "seed"}
 
 
 def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
@@ -74,8 +123,9 @@ def _selection(config: dict[str, Any]) -> str:
 
 
 def by_method(results: list[RunResult]) -> dict[str, list[RunResult]]:
-    """Results grouped by method, in order of first appearance."""
+    """Results grouped by the row they belong to (a method, or one of several settings of it), in order of
+    first appearance."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
-        groups.setdefault(result.method, []).append(result)
+        groups.setdefault(result.row, []).append(result)
     return groups

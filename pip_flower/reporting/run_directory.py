@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from pip_flower import __version__
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.flower.revision import revision
@@ -89,10 +90,13 @@ class RunDirectory:
         flower_run: int,
         method: Method,
         selection: Mapping[str, Any] | None = None,
+        run: str = "",
+        data: str = "",
     ) -> "RunDirectory":
         """Make `<experiment>-<method>-<seed>-<time>/` and save configuration and environment.
 
-        `selection` is what was asked for, so that `pip-flower run --resume` can ask for the same.
+        `selection` is what was asked for, so that `pip-flower run --resume` can ask for the same; `run` is
+        what clients know the run by, and `data` identifies the images it is tested on.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S")
         name = f"{config.experiment}-{config.method.label}-{config.seed}-{stamp}"
@@ -101,7 +105,7 @@ class RunDirectory:
         draft = cls(Path(tempfile.mkdtemp(dir=parent, prefix=f".{name}.")))
         draft.path.chmod(0o755)
         draft.write_config(config)
-        identity = {"run": uuid.uuid4().hex, "selection": dict(selection or {})}
+        identity = {"run": run or uuid.uuid4().hex, "selection": dict(selection or {}), "data": data}
         write_json(draft.environment, identity | environment(flower_run, method))
         return cls(_renamed(draft.path, parent / name))
 
@@ -128,10 +132,14 @@ class RunDirectory:
 
     def read_environment(self) -> dict[str, Any]:
         """What `create` saved, as of the last resumption; `earlier_runs` are the Flower runs before it."""
-        first: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
-        records = [first, *self._resumed()]
-        earlier = [record["flower_run_id"] for record in records[:-1]]
-        return first | records[-1] | {"earlier_runs": earlier}
+        try:
+            first: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+            records = [first, *self._resumed()]
+            runs = [record["flower_run_id"] for record in records]
+            return first | records[-1] | {"earlier_runs": runs[:-1]}
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            problem = f"cannot be read: {type(error).__name__}: {error}"
+            raise ConfigError(str(self.environment), problem, "Restore it, or start another run") from None
 
     def lines(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl."""
@@ -155,7 +163,7 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {"pip-flower": __version__} | {name: version(name) for name in _PACKAGES},
         "revision": revision(),
         "device": str(workspace.device),
         "threads": workspace.config.runtime.threads,

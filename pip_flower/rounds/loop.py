@@ -75,6 +75,10 @@ class TaskLoop:
         self._met.roster.gather()
         return self._met.roster
 
+    def data_digest(self) -> str:
+        """Identifies the images that the run is tested on; empty where the server has none."""
+        return "" if self._clients_evaluate else self.method.workspace.data.digest
+
     def restore(self, state: RunState, schedule: Schedule) -> None:
         """Stand where a run stood after a round."""
         self.schedule = schedule

@@ -19,16 +19,12 @@ class Archive:
 @dataclass(frozen=True)
 class Source:
     """A kind of data set: `listed` finds what is there without decoding it, `wanted` says what
-    dataset.data_dir must be, `archive` where it can be had, `named` what the classes are called, where that
-    is known sooner than from the listing."""
+    dataset.data_dir must be, `archive` where it can be had. Where a listing holds all images in memory,
+    `named` gives the names of the classes without them, or None where they cannot be had."""
 
     name: str
     wanted: str
     listed: Callable[[DatasetConfig], Listing]
     archive: Archive | None = None
     needs_files: bool = True
-    named: Callable[[DatasetConfig], Sequence[str]] | None = None
-
-    def names(self, config: DatasetConfig) -> Sequence[str]:
-        """The classes in label order."""
-        return self.named(config) if self.named else self.listed(config).class_names
+    named: Callable[[DatasetConfig], Sequence[str] | None] | None = None

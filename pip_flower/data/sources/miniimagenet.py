@@ -6,6 +6,7 @@ count, and a fraction of each class's images tests.
 
 import csv
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,13 @@ def list_miniimagenet(config: DatasetConfig) -> Listing:
     if pickles := _pickles(tree):
         return _from_pickles(tree, pickles, config)
     return _from_folders(tree, config)
+
+
+def name_miniimagenet(config: DatasetConfig) -> Sequence[str] | None:
+    """The WordNet ids; pickles must be read as a whole."""
+    return (
+        None if _pickles(open_tree(config, _WANTED, _recognised)) else list_miniimagenet(config).class_names
+    )
 
 
 def _recognised(tree: Tree) -> bool:
@@ -137,4 +145,4 @@ def _array_part(images: NDArray[np.uint8], rows: list[list[str]], size: int) -> 
     return part_of(labels, chosen.names, chosen.read)
 
 
-MINIIMAGENET = Source("miniimagenet", _WANTED, list_miniimagenet)
+MINIIMAGENET = Source("miniimagenet", _WANTED, list_miniimagenet, named=name_miniimagenet)
