@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _told(error: OSError) -> str:
-    return f"{str(error.filename)!r}: {error.strerror}" if error.filename else str(error)
+    # Files are written under another name first; the second is the one that was meant.
+    place = error.filename2 or error.filename
+    return f"{str(place)!r}: {error.strerror}" if place else str(error)
 
 
 if __name__ == "__main__":

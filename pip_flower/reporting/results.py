@@ -89,7 +89,7 @@ class RunResult:
             seed=config["seed"],
             selection=_selection(config),
             matrix=AccuracyMatrix(
-                json.loads(directory.matrix.read_text())["matrix"],
+                _rows(directory, config["schedule"]["tasks"]),
                 memory=fidelity_named(config["fidelity"]).remembers_accuracies,
             ),
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
@@ -102,6 +102,14 @@ class RunResult:
             started=str(about["started"]),
             row=config["method"]["label"],
         )
+
+
+def _rows(directory: RunDirectory, tasks: int) -> list[list[float]]:
+    stored = json.loads(directory.matrix.read_text(encoding="utf-8"))["matrix"]
+    rows = [[float(accuracy) for accuracy in row] for row in stored]
+    if [len(row) for row in rows] != list(range(1, tasks + 1)):
+        raise ValueError(f"{directory.matrix.name} does not hold the accuracies of {tasks} tasks")
+    return rows
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 
 from pip_flower.config.schema import ConfigError
-from pip_flower.models.weights import load_weights
+from pip_flower.models.weights import check_weights, load_weights
 from support.toy import images, toy_vit
 
 State = dict[str, torch.Tensor]
@@ -205,3 +205,27 @@ def test_a_pickle_of_something_else_is_not_executed(tmp_path: Path) -> None:
     torch.save({"model": 3}, tmp_path / "vit.pth")
     with pytest.raises(ConfigError, match="other things than arrays: model"):
         load_weights(toy_vit(), str(tmp_path / "vit.pth"))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".npz"])
+def test_a_file_is_checked_as_it_would_be_loaded(tmp_path: Path, suffix: str) -> None:
+    path = save(toy_vit().state_dict(), tmp_path / f"toy{suffix}")
+    with torch.device("meta"):
+        same, larger, deeper = toy_vit(), toy_vit(img_size=64), toy_vit(depth=7)
+    check_weights(same, path)
+    check_weights(larger, path)
+    with pytest.raises(ConfigError) as refused:
+        load_weights(toy_vit(depth=7), path)
+    with pytest.raises(ConfigError) as refused_before:
+        check_weights(deeper, path)
+    assert str(refused.value) == str(refused_before.value)
+
+
+def test_jax_weights_are_checked_too(tmp_path: Path) -> None:
+    path = tmp_path / "jax.npz"
+    np.savez(path, **as_jax(toy_vit(), "", ORIGINAL))
+    with torch.device("meta"):
+        same, deeper = toy_vit(), toy_vit(depth=7)
+    check_weights(same, str(path))
+    with pytest.raises(ConfigError, match="does not fit the backbone"):
+        check_weights(deeper, str(path))

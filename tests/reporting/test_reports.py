@@ -1,5 +1,7 @@
 import json
+import tomllib
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import pip_flower
 from pip_flower.cli import main
+from pip_flower.flower.revision import revision
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.live import LiveProgress, find_run
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
@@ -119,3 +123,10 @@ def test_replies_that_were_not_used_are_shown_with_their_reasons(
     console.print(failure_table([result]))
     text = console.export_text()
     assert text.index("it claims # samples") < text.index("general has NaN [in it]")
+
+
+def test_a_run_tells_which_version_and_revision_it_is_of(finished: RunDirectory) -> None:
+    project = tomllib.loads((Path(pip_flower.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    about = finished.read_environment()
+    assert about["packages"]["pip-flower"] == project["version"] == version("pip-flower")
+    assert about["revision"] == revision()
