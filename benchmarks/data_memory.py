@@ -88,7 +88,8 @@ class User:
         from pip_flower.config.compose import Selection
         from pip_flower.method.configuration import load_config
 
-        self.config = load_config(Selection(dataset=source, data_dir=path)).dataset
+        chosen = Selection(dataset=source, data_dir=path, overrides="backbone.name=embedded")
+        self.config = load_config(chosen).dataset
         self.cache = Path(cache)
         self.before = memory()
 

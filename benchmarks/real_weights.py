@@ -59,6 +59,7 @@ def backbones(path: Path, size: int, config: Config) -> Iterator[tuple[str, Back
 def configuration(options: argparse.Namespace, source: Path) -> Config:
     """The first images of the first classes of a file."""
     overrides = f"dataset.normalize=backbone dataset.classes={options.classes} schedule.tasks=1"
+    overrides += " backbone.name=embedded"  # none is used: each file has its own
     overrides += f" schedule.rounds=1 runtime.device=cpu runtime.threads={options.threads}"
     keep = {"classes": options.classes, "train": options.train, "test": options.test}
     overrides += "".join(f" dataset.keep.{name}={count}" for name, count in keep.items())
