@@ -121,6 +121,7 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
                 "method": run.method,
                 "seed": run.seed,
                 **run.matrix.summary(),
+                **({"own_classes": run.own.summary()} if run.own else {}),
                 "failures": dict(run.failures),
             }
             for run in results

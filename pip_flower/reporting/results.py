@@ -16,7 +16,8 @@ from pip_flower.reporting.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class RunResult:
-    """What tables and plots show of a run."""
+    """What tables and plots show of a run; `own` are accuracies on clients' own classes, where they predict
+    with private heads."""
 
     path: Path
     experiment: str
@@ -24,6 +25,7 @@ class RunResult:
     seed: int
     selection: str
     matrix: AccuracyMatrix
+    own: AccuracyMatrix | None
     bytes_up: float
     bytes_down: float
     seconds: float
@@ -42,16 +44,17 @@ class RunResult:
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
         rounds = [line for line in lines if line["kind"] == "round"]
+        accuracies = json.loads(directory.matrix.read_text(encoding="utf-8"))
+        remembers = fidelity_named(config["fidelity"]).remembers_accuracies
+        own = accuracies.get("own_classes")
         return cls(
             path=path,
             experiment=config["experiment"],
             method=config["method"]["label"],
             seed=config["seed"],
             selection=_selection(config),
-            matrix=AccuracyMatrix(
-                json.loads(directory.matrix.read_text())["matrix"],
-                memory=fidelity_named(config["fidelity"]).remembers_accuracies,
-            ),
+            matrix=AccuracyMatrix(accuracies["matrix"], remembers),
+            own=AccuracyMatrix(own["matrix"], remembers) if own else None,
             bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
             bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
             seconds=sum(line["seconds"] for line in lines),

@@ -25,6 +25,23 @@ def accuracy_table(results: list[RunResult]) -> Table:
     for method, runs in by_method(results).items():
         after = zip(*(run.matrix.after_task() for run in runs), strict=True)
         table.add_row(method, *(_figure(values) for values in after))
+        if owned := [run.own.after_task() for run in runs if run.own]:
+            table.add_row("  own classes", *(_figure(values) for values in zip(*owned, strict=True)))
+    return table
+
+
+def forgetting_table(results: list[RunResult]) -> Table:
+    """Two rows per method: the mean over earlier tasks after each task, and each task's at the end."""
+    tasks = max(len(run.matrix.rows) for run in results)
+    title = "forgetting (%): after each task (mean over earlier ones); of each task at the end"
+    table = _table(title, [f"T{task}" for task in range(1, tasks + 1)])
+    for method, runs in by_method(results).items():
+        if len(runs[0].matrix.rows) == 1:
+            continue
+        after = zip(*(run.matrix.forgetting() for run in runs), strict=True)
+        at_end = zip(*(run.matrix.forgetting_by_task()[-1] for run in runs), strict=True)
+        table.add_row(method, "", *(_figure(values) for values in after))
+        table.add_row("  at the end", *(_figure(values) for values in at_end))
     return table
 
 

@@ -44,7 +44,12 @@ class ConclusionRecord:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """Accuracy in percent on each task seen, after a task's last round."""
+    """Accuracy in percent on each task seen, after a task's last round.
+
+    Where clients predict with what only they have, `accuracies` are means over them, `own_accuracies` the
+    same on the classes that a client has training samples of; otherwise there are no own ones. `samples`
+    counts an image as often as it was tested.
+    """
 
     round: int
     task: int
@@ -52,6 +57,7 @@ class EvaluationRecord:
     samples: list[int]
     seconds: float
     failures: list[Failure] = field(default_factory=list)
+    own_accuracies: list[float] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:

@@ -1,8 +1,9 @@
 """The metrics of a round, of the end of a task and of an evaluation, as they are told to observers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pip_flower.method.evaluation import Score
+from pip_flower.method.evaluation import ClientScores, Score
 from pip_flower.method.exchange import ClientUpdate
 from pip_flower.method.round import Round
 from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord
@@ -52,12 +53,30 @@ def evaluation_record(round_: Round, scores: Sequence[Score]) -> EvaluationRecor
     )
 
 
-def added(scores: Sequence[Sequence[Score]]) -> list[Score]:
+def clients_evaluation_record(round_: Round, scores: Sequence[ClientScores]) -> EvaluationRecord:
+    """What clients recognised: with one model for all added up, with their own models the mean over them."""
+    record = evaluation_record(round_, _added([found.all for found in scores]))
+    if not any(found.own for found in scores):
+        return record
+    return replace(
+        record,
+        accuracies=_mean_accuracies([found.all for found in scores]),
+        own_accuracies=_mean_accuracies([found.own for found in scores]),
+    )
+
+
+def _added(scores: Sequence[Sequence[Score]]) -> list[Score]:
     """Several clients' scores of each task as one."""
     return [
         Score(sum(s.correct for s in found), sum(s.total for s in found))
         for found in zip(*scores, strict=True)
     ]
+
+
+def _mean_accuracies(scores: Sequence[Sequence[Score]]) -> list[float]:
+    """The mean of several clients' accuracies on each task; those without test samples of it do not count."""
+    tested = [[score.accuracy for score in found if score.total] for found in zip(*scores, strict=True)]
+    return [sum(found) / len(found) if found else 0.0 for found in tested]
 
 
 def _mean_metrics(updates: Mapping[int, ClientUpdate]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
+from pip_flower.reporting.tables import accuracy_table, failure_table, forgetting_table, summary_table
 from pip_flower.rounds.observer import EvaluationRecord, Failure, RoundRecord
 from support.runs import strategy_for
 
@@ -91,6 +91,48 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
     assert "88.0 / 84.3, 1,350 KB" in " ".join(text.split())
     for figure in ("85.0±7.1", "75.0±7.1", "60.0±14.1", "25.0±7.1", "20.0", "30.0"):
         assert figure in text
+
+
+def test_forgetting_is_shown_after_each_task_and_of_each_task(finished: RunDirectory) -> None:
+    one = RunResult.read(finished.path)
+    rows = [[50.0], [60.0, 40.0], [45.0, 30.0, 20.0]]
+    console = Console(record=True, width=80)
+    console.print(forgetting_table([replace(one, matrix=AccuracyMatrix(rows))]))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["pip-dualprompt", "-10.0", "12.5"] in lines
+    assert ["at", "the", "end", "15.0", "10.0"] in lines
+    alone = replace(one, matrix=AccuracyMatrix([[50.0]]))
+    assert forgetting_table([alone]).row_count == 0
+
+
+def test_accuracies_on_clients_own_classes_stand_below_those_on_all(
+    finished: RunDirectory, small_run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = RunResult.read(finished.path)
+    assert one.own is None
+    strategy = strategy_for(small_run)
+    observers = [log := RunLog(finished, strategy.config), ProgressLines(strategy.schedule)]
+    for task, own in enumerate(([90.0], [80.0, 70.0], [60.0, 50.0, 40.0])):
+        for observer in observers:
+            observer.task_evaluated(
+                EvaluationRecord(task, task, [10.0] * (task + 1), [9] * (task + 1), 0.5, [], own)
+            )
+    assert (
+        "after task 2: 10.0 % (by task: 10.0 10.0); clients' own classes: 75.0 %" in capsys.readouterr().out
+    )
+    assert json.loads(finished.matrix.read_text())["own_classes"]["after_task"] == [90.0, 75.0, 50.0]
+    console = Console(record=True, width=80)
+    console.print(accuracy_table([RunResult.read(finished.path)]))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines.index(["own", "classes", "90.0", "75.0", "50.0"]) == 1 + lines.index(
+        ["pip-dualprompt", "10.0", "10.0", "10.0"]
+    )
+    assert main(["report", str(finished.path), "--output", str(finished.path / "report")]) == 0
+    found = json.loads((finished.path / "report" / "results.json").read_text())
+    assert found[0]["own_classes"]["average"] == pytest.approx(215 / 3)
+    resumed = RunLog(finished, strategy.config)
+    resumed.go_back(log.position)
+    assert resumed.own.rows == [[90.0], [80.0, 70.0], [60.0, 50.0, 40.0]]
 
 
 def test_report_writes_a_picture_and_figures(
