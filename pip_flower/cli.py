@@ -122,6 +122,7 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
                 "seed": run.seed,
                 **run.matrix.summary(),
                 **({"own_classes": run.own.summary()} if run.own else {}),
+                "traffic": run.traffic.as_mapping(),
                 "failures": dict(run.failures),
             }
             for run in results

@@ -12,6 +12,7 @@ import yaml
 from pip_flower.fidelity import fidelity_named
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.reporting.traffic import RunTraffic
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,7 @@ class RunResult:
     selection: str
     matrix: AccuracyMatrix
     own: AccuracyMatrix | None
-    bytes_up: float
-    bytes_down: float
+    traffic: RunTraffic
     seconds: float
     failures: Counter[str]
 
@@ -43,7 +43,6 @@ class RunResult:
                 )
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
-        rounds = [line for line in lines if line["kind"] == "round"]
         accuracies = json.loads(directory.matrix.read_text(encoding="utf-8"))
         remembers = fidelity_named(config["fidelity"]).remembers_accuracies
         own = accuracies.get("own_classes")
@@ -55,8 +54,7 @@ class RunResult:
             selection=_selection(config),
             matrix=AccuracyMatrix(accuracies["matrix"], remembers),
             own=AccuracyMatrix(own["matrix"], remembers) if own else None,
-            bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
-            bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
+            traffic=RunTraffic.of(lines),
             seconds=sum(line["seconds"] for line in lines),
             failures=_failures(lines),
         )

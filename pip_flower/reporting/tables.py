@@ -46,9 +46,8 @@ def forgetting_table(results: list[RunResult]) -> Table:
 
 
 def summary_table(results: list[RunResult]) -> Table:
-    """One row per method: summary metrics, traffic per client and round, time."""
-    columns = ["Avg", "last", "PD", "forget", "up", "down", "s"]
-    table = _table("summary (%); KB per client and round; seconds", columns)
+    """One row per method: summary metrics and time."""
+    table = _table("summary (%); seconds", ["Avg", "last", "PD", "forget", "s"])
     table.caption, table.caption_justify = published_line({run.method for run in results}), "left"
     for method, runs in by_method(results).items():
         table.add_row(
@@ -57,10 +56,29 @@ def summary_table(results: list[RunResult]) -> Table:
             _figure(run.matrix.last() for run in runs),
             _figure(run.matrix.performance_drop() for run in runs),
             _figure(mean(run.matrix.forgetting() or [0.0]) for run in runs),
-            f"{mean(run.bytes_up for run in runs) / 1000:.1f}",
-            f"{mean(run.bytes_down for run in runs) / 1000:.1f}",
             f"{mean(run.seconds for run in runs):.0f}",
         )
+    return table
+
+
+def traffic_table(results: list[RunResult]) -> Table:
+    """One row per method: messages of training and of the end of tasks, means over seeds."""
+    ways = ("up", "down")
+    columns = [f"{what}\n{way}" for what in ("message", "task") for way in ways]
+    columns += [f"run\n{way}" for way in (*ways, "both")]
+    table = _table("traffic: KB per message, KB per client and task, MB per run", columns)
+    for method, runs in by_method(results).items():
+        found = [run.traffic for run in runs]
+        kilobytes = [
+            mean(traffic.up.per_message for traffic in found),
+            mean(traffic.down.per_message for traffic in found),
+            mean(traffic.per_client_task(traffic.up) for traffic in found),
+            mean(traffic.per_client_task(traffic.down) for traffic in found),
+        ]
+        up = mean(traffic.up.bytes for traffic in found)
+        down = mean(traffic.down.bytes for traffic in found)
+        cells = [f"{value / 1000:,.1f}" for value in kilobytes]
+        table.add_row(method, *cells, *(f"{value / 1e6:,.1f}" for value in (up, down, up + down)))
     return table
 
 

@@ -104,7 +104,7 @@ class TaskLoop:
     def _begin(self, number: int) -> Round:
         """A new round; the first one of a task starts the task."""
         round_ = self.schedule.round(number)
-        # What testing the task before cost is not this round's.
+        # What was said between the rounds belongs to none.
         self.federation.take_counts()
         if round_.starts_task:
             self.arrays |= self.method.start_task(round_.task, self.arrays)
@@ -224,6 +224,7 @@ class TaskLoop:
         round_.failures += failures
         if not scores:
             raise FederationError(f"round {round_.number}: no client could test ({_listed(round_)})")
+        round_.bytes_down, round_.bytes_up = self.federation.take_counts()
         record = clients_evaluation_record(round_, list(scores.values()))
         self.observer.task_evaluated(record)
         return record

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pip_flower.method.evaluation import ClientScores, Score
 from pip_flower.method.exchange import ClientUpdate
 from pip_flower.method.round import Round
-from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord
+from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord, Traffic
 
 
 def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRecord:
@@ -18,8 +18,8 @@ def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRec
         failed=len(round_.failures),
         samples=sum(update.samples for update in updates.values()),
         metrics=_mean_metrics(updates),
-        bytes_down=_mean(round_.bytes_down),
-        bytes_up=_mean(round_.bytes_up),
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
         seconds=round_.seconds(),
         attempts=round_.attempt + 1,
         failures=round_.failures,
@@ -34,8 +34,8 @@ def conclusion_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> Con
         clients=list(updates),
         samples=sum(update.samples for update in updates.values()),
         metrics=_mean_metrics(updates),
-        bytes_down=_mean(round_.bytes_down),
-        bytes_up=_mean(round_.bytes_up),
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
         seconds=round_.seconds(),
         failures=round_.failures,
     )
@@ -50,6 +50,8 @@ def evaluation_record(round_: Round, scores: Sequence[Score]) -> EvaluationRecor
         samples=[score.total for score in scores],
         seconds=round_.seconds(),
         failures=round_.failures,
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
     )
 
 
@@ -86,5 +88,5 @@ def _mean_metrics(updates: Mapping[int, ClientUpdate]) -> dict[str, float]:
     return {name: sum(metrics[name] for metrics in reported) / len(reported) for name in names}
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _traffic(sizes: Sequence[int]) -> Traffic:
+    return Traffic(len(sizes), sum(sizes))

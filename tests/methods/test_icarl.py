@@ -137,7 +137,7 @@ def test_a_client_gets_the_teacher_once_per_task(small_run: RunConfig, tmp_path:
     sent = teacher_sent(grid)
     assert [flag for round_, _, flag in sent if round_ in (1, 2, 4, 6)] == [False] * 16
     assert [flag for round_, _, flag in sent if round_ in (3, 5)] == [True] * 8
-    assert notes.rounds[3].bytes_down < 0.6 * notes.rounds[2].bytes_down
+    assert notes.rounds[3].traffic_down.bytes < 0.6 * notes.rounds[2].traffic_down.bytes
     assert len(list(tmp_path.glob("*/constant/*.arrays"))) == 2
 
 
