@@ -1,15 +1,17 @@
 """YAML files and overrides to one checked configuration.
 
 Later sources win: conf/base.yaml, then the dataset, federation and method files that the experiment
-selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory.
+selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory. For
+learning rates see `learning_rates.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pip_flower.config.checks import check_config
-from pip_flower.config.files import Elsewhere, available, conf_directory, lineage, read, read_group
+from pip_flower.config.files import Elsewhere, File, available, conf_directory, lineage, read, read_group
+from pip_flower.config.learning_rates import SECTION, check_names, named_rate, refuse_common_rate
 from pip_flower.config.overrides import parse_overrides
 from pip_flower.config.schema import ConfigError, build
 from pip_flower.config.sections import Config
@@ -64,21 +66,25 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     _merge(values, read(conf_directory() / "base.yaml"), origins, "conf/base.yaml")
     label = str(chosen.get("method", ""))
     elsewhere = catalogue.method_files() if label and label not in available("method") else {}
+    files: dict[str, list[File]] = {}
     for group in _GROUPS:
         if name := chosen.pop(group, None):
-            _merge_group(values, group, str(name), origins, elsewhere)
+            files[group] = _merge_group(values, group, str(name), origins, elsewhere)
     source = f"conf/experiment/{selection.experiment}.yaml"
     if chosen:
         key = f"defaults.{next(iter(chosen))}"
         raise ConfigError(key, "is not a group", f"Groups: {', '.join(_GROUPS)}", source)
+    refuse_common_rate(experiment, source)
     _merge(values, experiment, origins, source)
-    _merge(values, parse_overrides(selection.overrides), origins, "overrides")
+    overrides = parse_overrides(selection.overrides)
+    _merge(values, overrides, origins, "overrides")
     values["experiment"] = selection.experiment
     if selection.seed >= 0:
         _merge(values, {"seed": selection.seed}, origins, "run config")
     if selection.data_dir:
         _merge(values, {"dataset": {"data_dir": selection.data_dir}}, origins, "run config")
     try:
+        _choose_learning_rate(values, files.get("method", []), origins, catalogue)
         values["method"] = {"label": label, **_method(values.get("method"), catalogue, origins)}
         config = build(Config, values, origins=origins)
         check_config(config, origins)
@@ -95,6 +101,20 @@ def restore(values: Mapping[str, Any], catalogue: Catalogue) -> Config:
     restored = {**values, "method": {"label": label, **_method(method, catalogue, {})}}
     config: Config = build(Config, restored)
     return config
+
+
+def _choose_learning_rate(
+    values: dict[str, Any], files: Sequence[File], origins: dict[str, str], catalogue: Catalogue
+) -> None:
+    """The rate that the experiment has for the method becomes that of training, unless overrides give one."""
+    rates = values.pop(SECTION)
+    label = named_rate(rates, files)
+    if not set(rates) <= set(available("method")):
+        check_names(rates, {*available("method"), *catalogue.method_files()})
+    given = origins["training.learning_rate"] == "overrides"
+    if label and not given and isinstance(values["training"], dict):
+        rate = {"training": {"learning_rate": rates[label]}}
+        _merge(values, rate, origins, origins[f"{SECTION}.{label}"])
 
 
 def _method(values: Any, catalogue: Catalogue, origins: dict[str, str]) -> Any:
@@ -138,8 +158,8 @@ def _merge_group(
     name: str,
     origins: dict[str, str],
     elsewhere: Elsewhere,
-) -> None:
-    """A file of a group over those that it builds on."""
+) -> list[File]:
+    """A file of a group over those that it builds on; all of them, the first ancestor first."""
     files = lineage(group, name, elsewhere)
     parts: dict[str, str] = {}
     for file in files:
@@ -148,3 +168,4 @@ def _merge_group(
         _merge(values, read_group(part, chosen), origins, f"conf/{part}/{chosen}.yaml")
     for file in files:
         _merge(values, file.content, origins, file.source)
+    return files
