@@ -123,6 +123,7 @@ def _report_on(results: list[RunResult], output: Path, console: Console) -> None
                 **run.matrix.summary(),
                 **({"own_classes": run.own.summary()} if run.own else {}),
                 "traffic": run.traffic.as_mapping(),
+                **({"kept_share": run.kept_share} if run.kept_share is not None else {}),
                 "failures": dict(run.failures),
             }
             for run in results

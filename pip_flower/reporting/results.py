@@ -30,6 +30,7 @@ class RunResult:
     traffic: RunTraffic
     seconds: float
     failures: Counter[str]
+    kept_share: float | None
 
     @classmethod
     def read(cls, path: Path) -> "RunResult":
@@ -57,6 +58,7 @@ class RunResult:
             traffic=RunTraffic.of(lines),
             seconds=sum(line["seconds"] for line in lines),
             failures=_failures(lines),
+            kept_share=_kept_share(lines),
         )
 
 
@@ -64,6 +66,13 @@ def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
     """How often a reply was not used, by reason; numbers in a reason make no new one."""
     reasons = (failure["reason"] for line in lines for failure in line.get("failures", []))
     return Counter(re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", reason) for reason in reasons)
+
+
+def _kept_share(lines: list[dict[str, Any]]) -> float | None:
+    """How much of their data clients keep as exemplars in the end; None if they keep none."""
+    metrics = [line["metrics"] for line in lines if line["kind"] == "round"]
+    shares: list[float] = [found["kept_share"] for found in metrics if "kept_share" in found]
+    return shares[-1] if shares else None
 
 
 def _selection(config: dict[str, Any]) -> str:

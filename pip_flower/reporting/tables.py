@@ -46,8 +46,10 @@ def forgetting_table(results: list[RunResult]) -> Table:
 
 
 def summary_table(results: list[RunResult]) -> Table:
-    """One row per method: summary metrics and time."""
-    table = _table("summary (%); seconds", ["Avg", "last", "PD", "forget", "s"])
+    """One row per method: summary metrics, what clients keep of their data, if any do, and time."""
+    keep = any(run.kept_share is not None for run in results)
+    columns = ["Avg", "last", "PD", "forget", *(["kept"] if keep else []), "s"]
+    table = _table("summary (%); seconds", columns)
     table.caption, table.caption_justify = published_line({run.method for run in results}), "left"
     for method, runs in by_method(results).items():
         table.add_row(
@@ -56,6 +58,7 @@ def summary_table(results: list[RunResult]) -> Table:
             _figure(run.matrix.last() for run in runs),
             _figure(run.matrix.performance_drop() for run in runs),
             _figure(mean(run.matrix.forgetting() or [0.0]) for run in runs),
+            *([_figure(100 * (run.kept_share or 0.0) for run in runs)] if keep else []),
             f"{mean(run.seconds for run in runs):.0f}",
         )
     return table

@@ -106,6 +106,20 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
         assert figure in text
 
 
+def test_what_clients_keep_of_their_data_is_shown(finished: RunDirectory, small_run: dict[str, Any]) -> None:
+    one = RunResult.read(finished.path)
+    assert one.kept_share is None
+    log = RunLog(finished, strategy_for(small_run).config)
+    log.round_finished(replace(round_record(7, 2), metrics={"kept_share": 0.072}))
+    both = [one, replace(RunResult.read(finished.path), method="icarl")]
+    console = Console(record=True, width=80)
+    console.print(summary_table(both))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["method", "Avg", "last", "PD", "forget", "kept", "s"] in lines
+    assert [line[-2] for line in lines if line and line[0] == "icarl"] == ["7.2"]
+    assert [line[-2] for line in lines if line and line[0] == "pip-dualprompt"][:1] == ["0.0"]
+
+
 def test_forgetting_is_shown_after_each_task_and_of_each_task(finished: RunDirectory) -> None:
     one = RunResult.read(finished.path)
     rows = [[50.0], [60.0, 40.0], [45.0, 30.0, 20.0]]
