@@ -31,6 +31,7 @@ from pip_flower.deployment.plan import Plan
 from pip_flower.flower.launcher import Simulation, flower_runner
 from pip_flower.reporting.live import find_run
 from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.reporting.traffic import RunTraffic
 
 
 class Relay:
@@ -84,6 +85,7 @@ def deployed(nodes: int, directory: Path, *, warm: bool) -> Iterator[tuple[Local
 def measured(directory: RunDirectory) -> dict[str, Any]:
     """Medians over the rounds that start no task."""
     lines = [line for line in directory.lines() if line["kind"] == "round"]
+    traffic = RunTraffic.of(lines)
     steady = [line for before, line in pairwise(lines) if before["task"] == line["task"]]
     seconds = statistics.median(line["seconds"] for line in steady)
     compute = statistics.median(line["metrics"]["fit_seconds"] for line in steady)
@@ -92,8 +94,8 @@ def measured(directory: RunDirectory) -> dict[str, Any]:
         "round": round(seconds, 2),
         "fit": round(compute, 2),
         "beyond": round(beyond, 2),
-        "message_bytes_up": round(statistics.mean(line["bytes_up"] for line in lines)),
-        "message_bytes_down": round(statistics.mean(line["bytes_down"] for line in lines)),
+        "message_bytes_up": round(traffic.up.per_message),
+        "message_bytes_down": round(traffic.down.per_message),
     }
 
 

@@ -44,10 +44,12 @@ def started(method: str, backbone: str, *, full: bool) -> TaskStrategy:
 def kilobytes(strategy: TaskStrategy, task: int) -> tuple[float, float]:
     """A round of `task` in KB: up and down."""
     down = strategy.method.message(task, strategy.arrays)
-    held = strategy.method.workspace.tasks.classes[task][:6]
-    up = {name: strategy.arrays[name] for name in strategy.method.sent_up(task)}
-    if "prototype.mean" in up:
-        up |= Prototypes.from_arrays(strategy.arrays).select(held).as_arrays()
+    specs = strategy.method.expected(task, strategy.arrays, 300)
+    # What has no fixed length has a row for each class that the client holds.
+    up = {
+        name: np.zeros([6 if size is None else size for size in spec.shape], spec.dtype)
+        for name, spec in specs.items()
+    }
     # The figures that a client of the prompt methods reports.
     metrics = dict.fromkeys(("first_epoch_loss", "last_epoch_loss", "backbone_loads", "fit_seconds"), 1.0)
     sizes = (

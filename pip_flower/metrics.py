@@ -36,23 +36,29 @@ class AccuracyMatrix:
         """PD = A_1 - A_T."""
         return self.after_task()[0] - self.last()
 
-    def forgetting(self) -> list[float]:
-        """F_t for t = 2..T: mean over earlier tasks of the best accuracy so far minus the present."""
+    def forgetting_by_task(self) -> list[list[float]]:
+        """For t = 2..T and each earlier task: the best of its accuracies before t minus the one after t;
+        negative if the task has gained."""
         return [
-            _mean([max(row[i] for row in self._compared(i, t)) - self.rows[t][i] for i in range(t)])
-            for t in range(1, len(self.rows))
+            [self._best_before(now, task) - self.rows[now][task] for task in range(now)]
+            for now in range(1, len(self.rows))
         ]
 
-    def _compared(self, task: int, now: int) -> list[list[float]]:
-        """The evaluations of `task` up to `now`, or the present one alone."""
-        return self.rows[task if self.memory else now : now + 1]
+    def forgetting(self) -> list[float]:
+        """F_t for t = 2..T: the mean over earlier tasks."""
+        return [_mean(lost) for lost in self.forgetting_by_task()]
+
+    def _best_before(self, now: int, task: int) -> float:
+        """The best accuracy on `task` in earlier evaluations; without memory, the present one."""
+        earlier = self.rows[task:now] if self.memory else self.rows[now : now + 1]
+        return max(row[task] for row in earlier)
 
     def backward_transfer(self) -> float:
         """Mean over earlier tasks of the accuracy at the end minus the one when just learnt."""
         last = self.rows[-1]
         return _mean([last[i] - self.rows[i][i] for i in range(len(last) - 1)])
 
-    def summary(self) -> dict[str, float | list[float]]:
+    def summary(self) -> dict[str, float | list[float] | list[list[float]]]:
         """Everything a report shows."""
         return {
             "after_task": self.after_task(),
@@ -60,6 +66,8 @@ class AccuracyMatrix:
             "last": self.last(),
             "performance_drop": self.performance_drop(),
             "forgetting": _mean(self.forgetting()),
+            "forgetting_after_task": self.forgetting(),
+            "forgetting_by_task": self.forgetting_by_task(),
             "backward_transfer": self.backward_transfer(),
         }
 

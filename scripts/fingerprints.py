@@ -49,8 +49,8 @@ _VARIANTS = (
     ("pip-dualprompt", _ROBUST_STATISTICS),
     ("pip-align", _ROBUST_STATISTICS),
     ("fedavg", _ROBUST),
-    ("icarl", "method.memory=6"),
-    ("icarl", "method.memory=8 method.classifier=nearest-mean"),
+    ("icarl", "method.memory.exemplars=6"),
+    ("icarl", "method.memory.exemplars=8 method.classifier=nearest-mean"),
     ("icarl", f"method.classifier=nearest-mean {_ROBUST_STATISTICS}"),
     ("ncm", _ROBUST_STATISTICS),
     ("ranpac", f"method.features=40 {_ROBUST_STATISTICS}"),
@@ -86,12 +86,13 @@ def _model(notes: Notes) -> str:
 
 
 def _metrics(notes: Notes) -> str:
-    plain = [_without(asdict(record), ("seconds", "bytes", "loads")) for record in _records(notes)]
+    plain = [_without(asdict(record), ("seconds", "traffic", "loads")) for record in _records(notes)]
     return _short(json.dumps(line, sort_keys=True).encode() for line in plain)
 
 
 def _traffic(notes: Notes) -> str:
-    return _short(f"{record.bytes_down} {record.bytes_up}".encode() for record in notes.rounds)
+    sizes = [(record.traffic_down.per_message, record.traffic_up.per_message) for record in notes.rounds]
+    return _short(f"{down} {up}".encode() for down, up in sizes)
 
 
 def _records(notes: Notes) -> list[Any]:

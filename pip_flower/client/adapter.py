@@ -64,7 +64,7 @@ def reply_to_train(asked: RecordDict, context: Context) -> RecordDict:
 
 
 def reply_to_evaluate(asked: RecordDict, context: Context) -> RecordDict:
-    """Accuracy on the client's own test samples."""
+    """Accuracy on the test samples that the client is to test on."""
     client = client_for(context)
     config = _config(asked)
     _recall(client, config)

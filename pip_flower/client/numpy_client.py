@@ -7,6 +7,7 @@ Arrays travel as lists. Those of an exchange (training, or the work at the end o
 
 import json
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -14,9 +15,10 @@ from flwr.common import Config as FlowerConfig
 from flwr.common import NDArrays, Scalar
 
 from pip_flower.arrays import Arrays
+from pip_flower.data.samples import Samples
 from pip_flower.flower.records import CONCLUDE, PHASE
 from pip_flower.method.base import Method
-from pip_flower.method.evaluation import evaluate
+from pip_flower.method.evaluation import OWN, Score, recognised
 from pip_flower.method.exchange import ClientJob, Exchange
 from pip_flower.method.registry import entry
 from pip_flower.models.backbone import backbone_loads
@@ -83,18 +85,38 @@ class FederatedClient(NumPyClient):
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Test on this client's own test samples of all tasks up to `config["task"]`.
+        """Test on all tasks up to `config["task"]`: on this client's share of the test samples or, where it
+        alone can predict with what it has learnt, on all test samples that there are on its machine.
 
-        The loss is the error rate, which every method has; the metrics count per task.
+        The loss is the error rate, which every method has; the metrics count per task and, where the client
+        predicts in its own way, once more for the classes that it has training samples of.
         """
         tasks = int(config["task"]) + 1
         arrays = dict(zip(self.method.predicting(tasks), parameters, strict=True))
         arrays |= self.method.own_arrays(tasks, self.memory)
-        tests = [self.method.workspace.client_samples(task, self.partition, "test") for task in range(tasks)]
-        scores = evaluate(self.method, arrays, tests)
+        tests = [self._tests(task) for task in range(tasks)]
+        hits = recognised(self.method, arrays, tests)
+        scores = [Score.of(found) for found in hits]
+        metrics = _counts(scores)
+        if self.method.predicts_on_clients():
+            known = list(self.method.workspace.holdings(self.partition))
+            pairs = zip(hits, tests, strict=True)
+            own = [Score.of(found[np.isin(samples.labels, known)]) for found, samples in pairs]
+            metrics |= _counts(own, OWN)
         total = sum(score.total for score in scores)
         correct = sum(score.correct for score in scores)
-        metrics: dict[str, Scalar] = {}
-        for task, score in enumerate(scores):
-            metrics |= {f"correct.{task}": score.correct, f"total.{task}": score.total}
         return (1.0 - correct / total if total else 0.0), total, metrics
+
+    def _tests(self, task: int) -> Samples:
+        workspace = self.method.workspace
+        if self.method.predicts_on_clients():
+            return workspace.test_samples(task)
+        return workspace.client_samples(task, self.partition, "test")
+
+
+def _counts(scores: Sequence[Score], prefix: str = "") -> dict[str, Scalar]:
+    """Scores of each task as metrics of a reply."""
+    metrics: dict[str, Scalar] = {}
+    for task, score in enumerate(scores):
+        metrics |= {f"{prefix}correct.{task}": score.correct, f"{prefix}total.{task}": score.total}
+    return metrics

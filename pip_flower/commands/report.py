@@ -56,6 +56,9 @@ def report_on(results: list[RunResult], output: Path, console: Console) -> None:
                 "method": run.method,
                 "seed": run.seed,
                 **run.matrix.summary(),
+                **({"own_classes": run.own.summary()} if run.own else {}),
+                "traffic": run.traffic.as_mapping(),
+                **({"kept_share": run.kept_share} if run.kept_share is not None else {}),
                 "failures": dict(run.failures),
             }
             for number, runs in enumerate(comparison.tables, start=1)

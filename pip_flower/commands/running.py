@@ -12,7 +12,13 @@ from pip_flower.flower.launcher import FlowerRunner, LaunchError, Simulation
 from pip_flower.method.configuration import load_config
 from pip_flower.reporting.live import LiveProgress
 from pip_flower.reporting.results import RunResult
-from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
+from pip_flower.reporting.tables import (
+    accuracy_table,
+    failure_table,
+    forgetting_table,
+    summary_table,
+    traffic_table,
+)
 
 
 def run_config_of(selection: Selection, out_dir: Path, resume: str = "") -> dict[str, str | int]:
@@ -52,8 +58,11 @@ def run_one(
 
 
 def show_tables(results: list[RunResult], console: Console) -> None:
-    """Accuracies, their summary and, if there are any, failures."""
-    console.print(accuracy_table(results), summary_table(results))
+    """Accuracies, forgetting, their summary, traffic and, if there are any, failures."""
+    console.print(accuracy_table(results))
+    if any(len(run.matrix.rows) > 1 for run in results):
+        console.print(forgetting_table(results))
+    console.print(summary_table(results), traffic_table(results))
     if any(run.failures for run in results):
         console.print(failure_table(results))
 

@@ -1,18 +1,20 @@
 """YAML files and overrides to one checked configuration.
 
 Later sources win: conf/base.yaml, then the dataset, federation and method files that the experiment
-selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory.
+selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory. For
+learning rates see `learning_rates.py`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from pip_flower.config.checks import check_config, check_paths
-from pip_flower.config.files import Elsewhere, available, conf_directory, lineage, read, read_group
+from pip_flower.config.files import Elsewhere, File, available, conf_directory, lineage, read, read_group
+from pip_flower.config.learning_rates import SECTION, check_names, named_rate, refuse_common_rate
 from pip_flower.config.overrides import parse_overrides
 from pip_flower.config.schema import ConfigError, Origins, build
 from pip_flower.config.sections import Config, DatasetConfig, flat
@@ -79,13 +81,15 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     _merge(values, read(conf_directory() / "base.yaml"), origins, BASE)
     label = str(chosen.get("method", ""))
     elsewhere = catalogue.method_files() if label and label not in available("method") else {}
+    files: dict[str, list[File]] = {}
     for group in _GROUPS:
         if file := chosen.pop(group, None):
-            _merge_group(values, group, str(file), origins, elsewhere)
+            files[group] = _merge_group(values, group, str(file), origins, elsewhere)
     source = f"conf/experiment/{name}.yaml"
     if chosen:
         key = f"defaults.{next(iter(chosen))}"
         raise ConfigError(key, "is not a group", f"Groups: {', '.join(_GROUPS)}", source)
+    refuse_common_rate(experiment, source)
     _merge(values, experiment, origins, source)
     _merge(values, overrides, origins, "overrides")
     values["experiment"] = name
@@ -94,6 +98,7 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     if selection.data_dir:
         _merge(values, {"dataset": {"data_dir": selection.data_dir}}, origins, "run config")
     with _traced(origins):
+        _choose_learning_rate(values, files.get("method", []), origins, catalogue)
         values["method"] = {"label": label, **_method(values.get("method"), catalogue, origins)}
         config: Config = build(Config, values, origins=origins)
         check_paths(config, origins)
@@ -148,6 +153,20 @@ def restore(values: Mapping[str, Any], catalogue: Catalogue) -> Config:
     return config
 
 
+def _choose_learning_rate(
+    values: dict[str, Any], files: Sequence[File], origins: dict[str, str], catalogue: Catalogue
+) -> None:
+    """The rate that the experiment has for the method becomes that of training, unless overrides give one."""
+    rates = values.pop(SECTION)
+    label = named_rate(rates, files)
+    if not set(rates) <= set(available("method")):
+        check_names(rates, {*available("method"), *catalogue.method_files()})
+    given = origins["training.learning_rate"] == "overrides"
+    if label and not given and isinstance(values["training"], dict):
+        rate = {"training": {"learning_rate": rates[label]}}
+        _merge(values, rate, origins, origins[f"{SECTION}.{label}"])
+
+
 def _method(values: Any, catalogue: Catalogue, origins: dict[str, str]) -> Any:
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
         raise ConfigError("method.name", "is missing", "Select a method", origins.get("method", ""))
@@ -189,8 +208,8 @@ def _merge_group(
     name: str,
     origins: dict[str, str],
     elsewhere: Elsewhere,
-) -> None:
-    """A file of a group over those that it builds on."""
+) -> list[File]:
+    """A file of a group over those that it builds on; all of them, the first ancestor first."""
     files = lineage(group, name, elsewhere)
     parts: dict[str, str] = {}
     for file in files:
@@ -199,3 +218,4 @@ def _merge_group(
         _merge(values, read_group(part, chosen), origins, f"conf/{part}/{chosen}.yaml")
     for file in files:
         _merge(values, file.content, origins, file.source)
+    return files

@@ -44,6 +44,7 @@ def _first_comment(path: Path) -> str:
 class File(NamedTuple):
     """A file of a group, and the files of other groups that it builds on."""
 
+    name: str
     source: str
     content: dict[str, Any]
     parts: dict[str, str]
@@ -64,7 +65,7 @@ def lineage(group: str, name: str, elsewhere: Elsewhere) -> list[File]:
         if unknown := set(parts) - set(_PARTS):
             known = ", ".join((group, *_PARTS))
             raise ConfigError(f"defaults.{min(unknown)}", "is not a group", f"Groups: {known}", source)
-        files.append(File(source, content, parts))
+        files.append(File(name, source, content, parts))
         name = parent
     return files[::-1]
 

@@ -97,11 +97,13 @@ def check_counts(name: str, counts: NDArray[Any], total: int) -> None:
         raise RejectedError(f"{name} adds up to more than the {total} samples it claims")
 
 
-def check_hits(values: Mapping[str, Any], tasks: int, maximum: int) -> list[tuple[int, int]]:
-    """Test samples recognised and in all, of each task: `correct.t` and `total.t`."""
+def check_hits(
+    values: Mapping[str, Any], tasks: int, maximum: int, prefix: str = ""
+) -> list[tuple[int, int]]:
+    """Test samples recognised and in all, of each task: `correct.t` and `total.t`, after `prefix`."""
     hits = []
     for task in range(tasks):
-        pair = values.get(f"correct.{task}"), values.get(f"total.{task}")
+        pair = values.get(f"{prefix}correct.{task}"), values.get(f"{prefix}total.{task}")
         correct, total = (
             value if isinstance(value, int) and not isinstance(value, bool) else -1 for value in pair
         )

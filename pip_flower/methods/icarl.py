@@ -5,7 +5,7 @@ Exemplars never leave their client. It keeps their ids; the images are its own s
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.schema import Bounds
 from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
@@ -24,7 +23,7 @@ from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining, Step
 from pip_flower.methods.rehearsal.distillation import sigmoid_distillation
-from pip_flower.methods.rehearsal.memory import ExemplarMemory
+from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions, learnt_classes
 from pip_flower.methods.rehearsal.teacher import Teacher
 from pip_flower.models.network import load_arrays
 
@@ -33,9 +32,9 @@ MEANS = ("mean.sum", "mean.count")
 
 @dataclass(frozen=True)
 class ICaRLOptions(NetworkOptions):
-    """K exemplars per client, and how classes are told apart."""
+    """How many exemplars a client keeps, and how classes are told apart."""
 
-    memory: Annotated[int, Bounds(1)]
+    memory: MemoryOptions
     classifier: Literal["linear", "nearest-mean"]
 
 
@@ -50,7 +49,6 @@ class ICaRL(Method):
         super().__init__(workspace, options)
         self.training = NetworkTraining(workspace, options)
         self.teacher = Teacher(self.training)
-        self.memory = ExemplarMemory(options.memory)
         self._means = MEANS if options.classifier == "nearest-mean" else ()
 
     def fingerprint(self) -> str:
@@ -109,20 +107,24 @@ class ICaRL(Method):
             return
         sums, count = (reply[name] for name in MEANS)
         # Every class keeps one exemplar at least, however small the memory.
-        check_counts("mean.count", count, max(self.options.memory, len(count)))
+        most = self.options.memory.budget(self.config.validation.max_samples)
+        check_counts("mean.count", count, max(most, len(count)))
         if np.any(np.linalg.norm(sums, axis=1) > count * (1 + 1e-4)):
             raise RejectedError("mean.sum is longer than a sum of unit features can be")
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
         present = self.workspace.tasks.classes[job.task]
-        old = self.memory.rehearsed(job.memory, self.workspace.data.train, excluding=present)
+        learnt = self._samples_of_learnt_classes(job)
+        exemplars = ExemplarMemory(self.options.memory.budget(learnt))
+        old = exemplars.rehearsed(job.memory, self.workspace.data.train, excluding=present)
         samples = job.samples.joined(old) if len(old) else job.samples
         self.teacher.load(job.task, job.arrays)
         arrays, metrics = self.training.fit(job, samples, len(old), lambda step: self.loss(step, job))
-        memory = self.memory.updated(job.memory, job.samples, self._unit(job.samples), None)
+        memory = exemplars.updated(job.memory, job.samples, self._unit(job.samples), None)
+        metrics |= {"kept_share": exemplars.share_of(memory, learnt)}
         if self._means:
-            arrays |= self._mean_sums(job.task, memory)
+            arrays |= self._mean_sums(job.task, memory, exemplars)
         return ClientUpdate(arrays, len(job.samples), metrics, memory)
 
     def loss(self, step: Step, job: ClientJob) -> Tensor:
@@ -147,14 +149,20 @@ class ICaRL(Method):
         found: np.ndarray = F.normalize(self.training.features(samples), dim=1).cpu().numpy()
         return found
 
-    def _mean_sums(self, task: int, memory: Arrays) -> NamedArrays:
+    def _samples_of_learnt_classes(self, job: ClientJob) -> int:
+        """How many training samples the client has of the classes in its memory and of those of the job."""
+        held = self.workspace.holdings(job.partition)
+        learnt = {*learnt_classes(job.memory), *job.samples.labels.tolist()}
+        return sum(held[label] for label in learnt)
+
+    def _mean_sums(self, task: int, memory: Arrays, exemplars: ExemplarMemory) -> NamedArrays:
         """Sums of unit features of the client's exemplars, and their counts, by class seen."""
         seen = self.workspace.tasks.seen(task + 1)
         train = self.workspace.data.train
         sums = np.zeros((len(seen), self.training.head.width))
         count = np.zeros(len(seen))
         for row, label in enumerate(seen):
-            ids = self.memory.ids(memory, label)
+            ids = exemplars.ids(memory, label)
             if len(ids):
                 samples = train.take(np.flatnonzero(np.isin(train.ids, ids)))
                 unit = F.normalize(self.training.features(samples), dim=1)

@@ -1,7 +1,7 @@
 """RanPAC: random projection of frozen features, ridge regression from summed second moments."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,10 +11,10 @@ from torch import Tensor
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds
 from pip_flower.data.samples import Samples
-from pip_flower.method.exchange import ClientJob
+from pip_flower.method.exchange import ClientJob, Contribution
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
-from pip_flower.method.reply_checks import RejectedError, check_counts
+from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
 from pip_flower.methods.statistics import Floats, StatisticsMethod
 from pip_flower.runtime.process import once_per_process
@@ -35,7 +35,7 @@ class RanPACOptions:
 class RanPAC(StatisticsMethod):
     """`gram.part` [M, M], `cross.part.t` [M, classes], `count.part` [1] and `labels.part.t` [classes] (counts
     by class) of two disjoint parts of the samples, one to fit and one to choose the ridge; `head` [M,
-    classes seen] from the server."""
+    classes seen] from the server. Of the symmetric second moments only the upper triangle travels."""
 
     options: RanPACOptions
 
@@ -64,6 +64,22 @@ class RanPAC(StatisticsMethod):
             rules[f"cross.{part}.{round_.task}"] = Sum(f"labels.{part}.{round_.task}", axis=1)
         return rules
 
+    def merge(self, round_: Round, contributions: Sequence[Contribution], arrays: Arrays) -> NamedArrays:
+        """Of whole matrices."""
+        whole = [
+            replace(given, update=replace(given.update, arrays=self._whole(given.update.arrays)))
+            for given in contributions
+        ]
+        return super().merge(round_, whole, arrays)
+
+    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
+        """Second moments by their upper triangles."""
+        specs = super().expected(task, arrays, samples)
+        size = self.options.features
+        for part in _PARTS:
+            specs[f"gram.{part}"] = replace(specs[f"gram.{part}"], shape=(size * (size + 1) // 2,))
+        return specs
+
     def longest(self) -> float:
         """A product of two projections onto M random directions."""
         return float(self.options.features)
@@ -75,8 +91,8 @@ class RanPAC(StatisticsMethod):
         check_counts("count", counts, samples)
         check_counts("labels", labels, samples)
         for part in _PARTS:
-            gram = reply[f"gram.{part}"]
-            if np.any(np.diag(gram) < 0) or not np.allclose(gram, gram.T, rtol=1e-6):
+            rows, columns = np.triu_indices(self.options.features)
+            if np.any(reply[f"gram.{part}"][rows == columns] < 0):
                 raise RejectedError(f"gram.{part} is not a second moment")
 
     def predicting(self, tasks: int) -> tuple[str, ...]:  # noqa: ARG002
@@ -94,7 +110,7 @@ class RanPAC(StatisticsMethod):
             _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
         ):
             rows = projected[chosen]
-            sums[f"gram.{part}"] = rows.T @ rows
+            sums[f"gram.{part}"] = upper_triangle(rows.T @ rows)
             sums[f"cross.{part}.{job.task}"] = rows.T @ labels[chosen]
             sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
             sums[f"labels.{part}.{job.task}"] = labels[chosen].sum(axis=0)
@@ -122,11 +138,29 @@ class RanPAC(StatisticsMethod):
         """h = relu(z W) with W ~ N(0, 1) from the run's seed: the same on every node."""
         return np.maximum(self.features(samples) @ self._projection(), 0.0)
 
+    def _whole(self, reply: Arrays) -> NamedArrays:
+        """A reply with second moments as matrices."""
+        grams = {f"gram.{part}": symmetric(reply[f"gram.{part}"], self.options.features) for part in _PARTS}
+        return {**reply, **grams}
+
     def _projection(self) -> Floats:
         shape = (self.workspace.backbone.dim, self.options.features)
         seed = self.config.seed
         key = ("ranpac-projection", seed, shape)
         return once_per_process(key, lambda: stream(seed, "projection").standard_normal(shape))
+
+
+def upper_triangle(matrix: Floats) -> Floats:
+    """The entries [M (M + 1) / 2] on and above the diagonal of a symmetric matrix [M, M], row by row."""
+    return matrix[np.triu_indices(len(matrix))]
+
+
+def symmetric(triangle: Floats, size: int) -> Floats:
+    """The symmetric matrix [size, size] with this upper triangle."""
+    matrix = np.empty((size, size))
+    matrix[np.triu_indices(size)] = triangle
+    matrix.T[np.triu_indices(size)] = triangle
+    return matrix
 
 
 def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Floats) -> float:

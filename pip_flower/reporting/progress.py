@@ -1,6 +1,7 @@
 """Where a run is: as lines in the log, and as a small file that the command line shows live."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from pip_flower.arrays import NamedArrays
@@ -101,8 +102,15 @@ class ProgressLines(_Position):
     def task_evaluated(self, record: EvaluationRecord) -> None:
         """One line with every task's accuracy."""
         super().task_evaluated(record)
-        listed = " ".join(f"{accuracy:.1f}" for accuracy in record.accuracies)
-        print(f"after task {record.task + 1}: {self.accuracy:.1f} % (by task: {listed})", flush=True)
+        text = f"after task {record.task + 1}: {_listed(record.accuracies)}"
+        if record.own_accuracies:
+            text += f"; clients' own classes: {_listed(record.own_accuracies)}"
+        print(text, flush=True)
+
+
+def _listed(accuracies: Sequence[float]) -> str:
+    listed = " ".join(f"{accuracy:.1f}" for accuracy in accuracies)
+    return f"{sum(accuracies) / len(accuracies):.1f} % (by task: {listed})"
 
 
 def describe(progress: dict[str, Any]) -> str:

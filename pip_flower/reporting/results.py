@@ -15,6 +15,7 @@ from pip_flower.config.sections import flat, is_neutral
 from pip_flower.fidelity import fidelity_named
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.run_directory import RunDirectory
+from pip_flower.reporting.traffic import RunTraffic
 
 # What the configuration only names a file of.
 WEIGHTS = "weights of the backbone"
@@ -30,7 +31,8 @@ class UnusableRunError(ConfigError):
 
 @dataclass(frozen=True)
 class RunResult:
-    """What tables and plots show of a run."""
+    """What tables and plots show of a run; `own` are accuracies on clients' own classes, where they predict
+    with private heads."""
 
     path: Path
     experiment: str
@@ -38,10 +40,12 @@ class RunResult:
     seed: int
     selection: str
     matrix: AccuracyMatrix
-    bytes_up: float
-    bytes_down: float
+    own: AccuracyMatrix | None
+    traffic: RunTraffic
     seconds: float
     failures: Counter[str]
+    # The share of a client's samples that it keeps for rehearsal, if it keeps any.
+    kept_share: float | None = None
     # All that the result depends on, but the seed and the images; what identifies those, if the server had
     # them, and where they were; when it began; and the row of a table that it belongs to.
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -80,22 +84,23 @@ class RunResult:
     def _read(cls, directory: RunDirectory) -> "RunResult":
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
-        rounds = [line for line in lines if line["kind"] == "round"]
         about = directory.read_environment()
+        tasks = config["schedule"]["tasks"]
+        remembers = fidelity_named(config["fidelity"]).remembers_accuracies
+        stored = json.loads(directory.matrix.read_text(encoding="utf-8"))
+        own = stored.get("own_classes")
         return cls(
             path=directory.path,
             experiment=config["experiment"],
             method=config["method"]["label"],
             seed=config["seed"],
             selection=_selection(config),
-            matrix=AccuracyMatrix(
-                _rows(directory, config["schedule"]["tasks"]),
-                memory=fidelity_named(config["fidelity"]).remembers_accuracies,
-            ),
-            bytes_up=sum(line["bytes_up"] for line in rounds) / len(rounds),
-            bytes_down=sum(line["bytes_down"] for line in rounds) / len(rounds),
+            matrix=AccuracyMatrix(_rows(stored, tasks), remembers),
+            own=AccuracyMatrix(_rows(own, tasks), remembers) if own else None,
+            traffic=RunTraffic.of(lines),
             seconds=sum(line["seconds"] for line in lines),
             failures=_failures(lines),
+            kept_share=_kept_share(lines),
             settings=_settings(config) | {WEIGHTS: about["backbone"]},
             images=str(about.get("data", "")),
             data_dir=config["dataset"]["data_dir"],
@@ -104,11 +109,10 @@ class RunResult:
         )
 
 
-def _rows(directory: RunDirectory, tasks: int) -> list[list[float]]:
-    stored = json.loads(directory.matrix.read_text(encoding="utf-8"))["matrix"]
-    rows = [[float(accuracy) for accuracy in row] for row in stored]
+def _rows(stored: dict[str, Any], tasks: int) -> list[list[float]]:
+    rows = [[float(accuracy) for accuracy in row] for row in stored["matrix"]]
     if [len(row) for row in rows] != list(range(1, tasks + 1)):
-        raise ValueError(f"{directory.matrix.name} does not hold the accuracies of {tasks} tasks")
+        raise ValueError(f"accuracy.json does not hold the accuracies of {tasks} tasks")
     return rows
 
 
@@ -120,6 +124,13 @@ def _failures(lines: list[dict[str, Any]]) -> Counter[str]:
     """How often a reply was not used, by reason; numbers in a reason make no new one."""
     reasons = (failure["reason"] for line in lines for failure in line.get("failures", []))
     return Counter(re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", reason) for reason in reasons)
+
+
+def _kept_share(lines: list[dict[str, Any]]) -> float | None:
+    """How much of their data clients keep as exemplars in the end; None if they keep none."""
+    metrics = [line["metrics"] for line in lines if line["kind"] == "round"]
+    shares: list[float] = [found["kept_share"] for found in metrics if "kept_share" in found]
+    return shares[-1] if shares else None
 
 
 def _selection(config: dict[str, Any]) -> str:

@@ -26,7 +26,9 @@ class RunLog(Observer):
     def __init__(self, directory: RunDirectory, config: Config) -> None:
         self.directory = directory
         self.config = config
-        self.matrix = AccuracyMatrix(memory=fidelity_named(config.fidelity).remembers_accuracies)
+        remembers = fidelity_named(config.fidelity).remembers_accuracies
+        self.matrix = AccuracyMatrix(memory=remembers)
+        self.own = AccuracyMatrix(memory=remembers)
         self._lines = TwinLines(directory.metrics, directory.metrics_copy)
 
     @property
@@ -37,7 +39,9 @@ class RunLog(Observer):
     def go_back(self, position: LinesPosition) -> None:
         """Hold what was held then: nothing that was written since, and all that was lost since."""
         records = [json.loads(line) for line in self._lines.go_back(position)]
-        self.matrix.rows = [record["accuracies"] for record in records if record["kind"] == "evaluation"]
+        evaluations = [record for record in records if record["kind"] == "evaluation"]
+        self.matrix.rows = [record["accuracies"] for record in evaluations]
+        self.own.rows = [record["own_accuracies"] for record in evaluations if record.get("own_accuracies")]
         if self.matrix.rows:
             self._write_matrix()
         else:
@@ -51,6 +55,8 @@ class RunLog(Observer):
         """One line, and the matrix so far."""
         self._append({"kind": "evaluation", **asdict(record)})
         self.matrix.add(record.accuracies)
+        if record.own_accuracies:
+            self.own.add(record.own_accuracies)
         self._write_matrix()
 
     def task_concluded(self, record: ConclusionRecord) -> None:
@@ -75,4 +81,7 @@ class RunLog(Observer):
         self._lines.append(json.dumps(values))
 
     def _write_matrix(self) -> None:
-        write_json(self.directory.matrix, {"matrix": self.matrix.rows, **self.matrix.summary()})
+        found: dict[str, Any] = {"matrix": self.matrix.rows, **self.matrix.summary()}
+        if self.own.rows:
+            found["own_classes"] = {"matrix": self.own.rows, **self.own.summary()}
+        write_json(self.directory.matrix, found)

@@ -23,7 +23,12 @@ from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, Obser
 from pip_flower.rounds.replies import read_scores, read_update
 from pip_flower.rounds.requests import Requests, Work
 from pip_flower.rounds.roster import FederationError, Roster, TooFewRepliesError, able_clients
-from pip_flower.rounds.round_metrics import added, conclusion_record, evaluation_record, round_record
+from pip_flower.rounds.round_metrics import (
+    clients_evaluation_record,
+    conclusion_record,
+    evaluation_record,
+    round_record,
+)
 from pip_flower.rounds.schedule import Schedule
 from pip_flower.runtime.streams import stream
 from pip_flower.storage.checkpoints import RunState
@@ -103,7 +108,7 @@ class TaskLoop:
     def _begin(self, number: int) -> Round:
         """A new round; the first one of a task starts the task."""
         round_ = self.schedule.round(number)
-        # What testing the task before cost is not this round's.
+        # What was said between the rounds belongs to none.
         self.federation.take_counts()
         if round_.starts_task:
             self.arrays |= self.method.start_task(round_.task, self.arrays)
@@ -215,15 +220,16 @@ class TaskLoop:
         return self.federation.requests(work, round_.asked)
 
     def _add_scores(self, round_: Round, requests: Requests, replies: list[Message]) -> EvaluationRecord:
-        """What the clients recognised of their own test samples, added up."""
-        limits = self.config.validation
+        """What the clients recognised of the test samples."""
+        limits, own = self.config.validation, self.method.predicts_on_clients()
         scores, failures = self.federation.read(
-            requests, replies, lambda reply: read_scores(reply, round_.task + 1, limits)
+            requests, replies, lambda reply: read_scores(reply, round_.task + 1, limits, own)
         )
         round_.failures += failures
         if not scores:
             raise FederationError(f"round {round_.number}: no client could test ({_listed(round_)})")
-        record = evaluation_record(round_, added(list(scores.values())))
+        round_.bytes_down, round_.bytes_up = self.federation.take_counts()
+        record = clients_evaluation_record(round_, list(scores.values()))
         self.observer.task_evaluated(record)
         return record
 

@@ -10,9 +10,24 @@ from pip_flower.storage.checkpoints import RunState
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Messages in one direction, and the bytes of their contents as Flower serialises them."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(self.messages + other.messages, self.bytes + other.bytes)
+
+    @property
+    def per_message(self) -> float:
+        """The mean; 0 if there is none."""
+        return self.bytes / self.messages if self.messages else 0.0
+
+
+@dataclass(frozen=True)
 class RoundRecord:
-    """One round. Bytes are means per client, counted from the serialised messages; failures are those of all
-    attempts."""
+    """One round; traffic and failures are those of all attempts."""
 
     round: int
     task: int
@@ -20,8 +35,8 @@ class RoundRecord:
     failed: int
     samples: int
     metrics: dict[str, float]
-    bytes_down: float
-    bytes_up: float
+    traffic_down: Traffic
+    traffic_up: Traffic
     seconds: float
     attempts: int = 1
     failures: list[Failure] = field(default_factory=list)
@@ -29,22 +44,27 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class ConclusionRecord:
-    """The clients' work at the end of a task; bytes are means per client, apart from those of the round."""
+    """The clients' work at the end of a task; its traffic is apart from that of the round."""
 
     round: int
     task: int
     clients: list[int]
     samples: int
     metrics: dict[str, float]
-    bytes_down: float
-    bytes_up: float
+    traffic_down: Traffic
+    traffic_up: Traffic
     seconds: float
     failures: list[Failure] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """Accuracy in percent on each task seen, after a task's last round."""
+    """Accuracy in percent on each task seen, after a task's last round.
+
+    Where clients predict with what only they have, `accuracies` are means over them, `own_accuracies` the
+    same on the classes that a client has training samples of; otherwise there are no own ones. `samples`
+    counts an image as often as it was tested. There is traffic only where clients test.
+    """
 
     round: int
     task: int
@@ -52,6 +72,9 @@ class EvaluationRecord:
     samples: list[int]
     seconds: float
     failures: list[Failure] = field(default_factory=list)
+    own_accuracies: list[float] = field(default_factory=list)
+    traffic_down: Traffic = Traffic()
+    traffic_up: Traffic = Traffic()
 
     @property
     def accuracy(self) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pip_flower.arrays import Arrays
 from pip_flower.config.sections import ValidationConfig
 from pip_flower.flower.records import ARRAYS, METRICS, SAMPLES
-from pip_flower.method.evaluation import Score
+from pip_flower.method.evaluation import OWN, ClientScores, Score
 from pip_flower.method.exchange import ClientUpdate, Exchange
 from pip_flower.method.reply_checks import (
     RejectedError,
@@ -47,9 +47,14 @@ def read_update(
     return ClientUpdate(found, samples, metrics)
 
 
-def read_scores(reply: RecordDict, tasks: int, limits: ValidationConfig) -> list[Score]:
-    """What a client recognised of its test samples of each task."""
-    return [Score(*hits) for hits in check_hits(_metrics(reply), tasks, limits.max_samples)]
+def read_scores(reply: RecordDict, tasks: int, limits: ValidationConfig, own: bool) -> ClientScores:
+    """What a client recognised of its test samples of each task and, if asked for, of its own classes."""
+    metrics = _metrics(reply)
+
+    def scores(prefix: str = "") -> list[Score]:
+        return [Score(*hits) for hits in check_hits(metrics, tasks, limits.max_samples, prefix)]
+
+    return ClientScores(scores(), scores(OWN) if own else [])
 
 
 def _metrics(reply: RecordDict) -> dict[str, Any]:

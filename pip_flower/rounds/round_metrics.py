@@ -1,11 +1,12 @@
 """The metrics of a round, of the end of a task and of an evaluation, as they are told to observers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pip_flower.method.evaluation import Score
+from pip_flower.method.evaluation import ClientScores, Score
 from pip_flower.method.exchange import ClientUpdate
 from pip_flower.method.round import Round
-from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord
+from pip_flower.rounds.observer import ConclusionRecord, EvaluationRecord, RoundRecord, Traffic
 
 
 def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRecord:
@@ -17,8 +18,8 @@ def round_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> RoundRec
         failed=len(round_.failures),
         samples=sum(update.samples for update in updates.values()),
         metrics=_mean_metrics(updates),
-        bytes_down=_mean(round_.bytes_down),
-        bytes_up=_mean(round_.bytes_up),
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
         seconds=round_.seconds(),
         attempts=round_.attempt + 1,
         failures=round_.failures,
@@ -33,8 +34,8 @@ def conclusion_record(round_: Round, updates: Mapping[int, ClientUpdate]) -> Con
         clients=list(updates),
         samples=sum(update.samples for update in updates.values()),
         metrics=_mean_metrics(updates),
-        bytes_down=_mean(round_.bytes_down),
-        bytes_up=_mean(round_.bytes_up),
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
         seconds=round_.seconds(),
         failures=round_.failures,
     )
@@ -49,15 +50,35 @@ def evaluation_record(round_: Round, scores: Sequence[Score]) -> EvaluationRecor
         samples=[score.total for score in scores],
         seconds=round_.seconds(),
         failures=round_.failures,
+        traffic_down=_traffic(round_.bytes_down),
+        traffic_up=_traffic(round_.bytes_up),
     )
 
 
-def added(scores: Sequence[Sequence[Score]]) -> list[Score]:
+def clients_evaluation_record(round_: Round, scores: Sequence[ClientScores]) -> EvaluationRecord:
+    """What clients recognised: with one model for all added up, with their own models the mean over them."""
+    record = evaluation_record(round_, _added([found.all for found in scores]))
+    if not any(found.own for found in scores):
+        return record
+    return replace(
+        record,
+        accuracies=_mean_accuracies([found.all for found in scores]),
+        own_accuracies=_mean_accuracies([found.own for found in scores]),
+    )
+
+
+def _added(scores: Sequence[Sequence[Score]]) -> list[Score]:
     """Several clients' scores of each task as one."""
     return [
         Score(sum(s.correct for s in found), sum(s.total for s in found))
         for found in zip(*scores, strict=True)
     ]
+
+
+def _mean_accuracies(scores: Sequence[Sequence[Score]]) -> list[float]:
+    """The mean of several clients' accuracies on each task; those without test samples of it do not count."""
+    tested = [[score.accuracy for score in found if score.total] for found in zip(*scores, strict=True)]
+    return [sum(found) / len(found) if found else 0.0 for found in tested]
 
 
 def _mean_metrics(updates: Mapping[int, ClientUpdate]) -> dict[str, float]:
@@ -67,5 +88,5 @@ def _mean_metrics(updates: Mapping[int, ClientUpdate]) -> dict[str, float]:
     return {name: sum(metrics[name] for metrics in reported) / len(reported) for name in names}
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _traffic(sizes: Sequence[int]) -> Traffic:
+    return Traffic(len(sizes), sum(sizes))

@@ -24,6 +24,37 @@ def test_later_sources_win() -> None:
     assert load(overrides="seed=1", seed=3).seed == 3
 
 
+@pytest.mark.parametrize(
+    ("experiment", "method", "rate"),
+    [
+        ("digits", "pip-dualprompt", 0.005),
+        # They build on PIP-DualPrompt.
+        ("digits", "fed-l2p", 0.005),
+        ("digits", "ablation-a", 0.005),
+        ("digits", "pip-align", 0.005),
+        ("digits", "frozen-head", 0.005),
+        ("digits", "joint", 0.005),
+        # SGD's own, which no rate of Adam's replaces.
+        ("digits", "fedavg", 0.02),
+        ("digits", "icarl", 0.02),
+        ("cifar100", "pip-l2p", 0.02),
+        ("cifar100", "fedprox", 0.02),
+    ],
+)
+def test_the_learning_rate_is_the_methods(experiment: str, method: str, rate: float) -> None:
+    assert load(experiment=experiment, method=method).training.learning_rate == rate
+
+
+def test_overrides_give_the_learning_rate_of_a_method_or_of_the_run() -> None:
+    by_method = "learning_rates.fedavg=0.3"
+    assert load(method="fedavg", overrides=by_method).training.learning_rate == 0.3
+    assert load(method="fedprox", overrides=by_method).training.learning_rate == 0.3
+    assert load(method="joint", overrides=by_method).training.learning_rate == 0.005
+    both = f"{by_method} training.learning_rate=0.4"
+    assert load(method="fedavg", overrides=both).training.learning_rate == 0.4
+    assert load(overrides="training.learning_rate=0.4").training.learning_rate == 0.4
+
+
 def test_every_method_has_a_file_and_every_file_a_method() -> None:
     assert {load(method=label).method.name for label in available("method")} == set(entries())
 
@@ -53,6 +84,8 @@ def test_base_lists_every_key_there_is() -> None:
     resolved = load().as_mapping()
     resolved.pop("method")
     resolved.pop("experiment")
+    # The one of the run's method has become training.learning_rate.
+    assert base.pop("learning_rates") == {}
     assert _keys(base) == _keys(resolved)
 
 
@@ -69,6 +102,10 @@ def test_every_key_of_base_has_a_comment() -> None:
             "training.learning_rat=1",
             "training.learning_rat (set in overrides): unknown key with value 1. Did you mean",
         ),
+        ("learning_rates.pip=0.1", "learning_rates.pip (set in overrides): is not the name of a method"),
+        ("learning_rates=0.1", "learning_rates (set in overrides): 0.1 is not a mapping"),
+        ("learning_rates.pip-dualprompt=-1", "training.learning_rate (set in overrides): -1.0 is too small"),
+        ("training=1", "training (set in overrides): expected a section with keys, got 1"),
         ("training.learning_rate=fast", "training.learning_rate (set in overrides): 'fast' is not a number"),
         ("training.epochs=0", "training.epochs (set in overrides): 0 is too small. Give 1 or more"),
         ("training.epochs=1.5", "training.epochs (set in overrides): 1.5 is not a whole number"),
@@ -130,6 +167,28 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(conf_directory(), copy)
     monkeypatch.setattr("pip_flower.config.files.conf_directory", lambda: copy)
     return copy
+
+
+def test_an_experiment_cannot_replace_the_learning_rate_of_every_method(conf: Path) -> None:
+    (conf / "experiment" / "mine.yaml").write_text(
+        "defaults: {dataset: digits, federation: small, method: fedavg}\n"
+        "schedule: {tasks: 5, rounds: 20}\ntraining: {learning_rate: 0.005}\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        load(experiment="mine")
+    assert "training.learning_rate (set in conf/experiment/mine.yaml): is a method's own" in str(error.value)
+    assert "learning_rates.<method>" in str(error.value)
+
+
+def test_the_nearest_file_with_a_learning_rate_decides(conf: Path) -> None:
+    (conf / "method" / "slow.yaml").write_text(
+        "# Slow.\ndefaults: {method: pip-dualprompt}\ntraining: {learning_rate: 0.001}\n"
+    )
+    (conf / "method" / "slower.yaml").write_text("# Slower.\ndefaults: {method: slow}\n")
+    assert load(method="slow").training.learning_rate == 0.001
+    assert load(method="slower").training.learning_rate == 0.001
+    assert load(method="slower", overrides="learning_rates.slow=0.1").training.learning_rate == 0.1
+    assert load(overrides="learning_rates.slow=0.1").training.learning_rate == 0.005
 
 
 def test_a_file_builds_on_another_of_its_group_and_on_a_prompt(conf: Path) -> None:

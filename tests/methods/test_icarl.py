@@ -24,7 +24,7 @@ EVERYBODY = "federation.clients_per_round=4"
 
 
 def test_exemplars_stay_on_the_client_and_are_never_sent(small_run: RunConfig, tmp_path: Path) -> None:
-    everybody = "method.memory=6 federation.clients_per_round=4"
+    everybody = "method.memory.exemplars=6 federation.clients_per_round=4"
     run_config = full(small_run, "icarl", f"{everybody} runtime.state_dir={tmp_path}")
     grid = LocalGrid(4, run_config)
     notes = play(run_config, grid)
@@ -137,7 +137,7 @@ def test_a_client_gets_the_teacher_once_per_task(small_run: RunConfig, tmp_path:
     sent = teacher_sent(grid)
     assert [flag for round_, _, flag in sent if round_ in (1, 2, 4, 6)] == [False] * 16
     assert [flag for round_, _, flag in sent if round_ in (3, 5)] == [True] * 8
-    assert notes.rounds[3].bytes_down < 0.6 * notes.rounds[2].bytes_down
+    assert notes.rounds[3].traffic_down.bytes < 0.6 * notes.rounds[2].traffic_down.bytes
     assert len(list(tmp_path.glob("*/constant/*.arrays"))) == 2
 
 
@@ -177,7 +177,7 @@ def test_exemplars_of_earlier_tasks_are_rehearsed_and_no_others(
         return found
 
     monkeypatch.setattr(memory.ExemplarMemory, "rehearsed", watch)
-    play(full(small_run, "icarl", f"{EVERYBODY} method.memory=6 runtime.state_dir={tmp_path}"))
+    play(full(small_run, "icarl", f"{EVERYBODY} method.memory.exemplars=6 runtime.state_dir={tmp_path}"))
     assert [labels for labels, present in seen if 0 in present] == [set()] * 4
     later = [(labels, present) for labels, present in seen if 4 in present]
     assert len(later) == 4
@@ -185,6 +185,17 @@ def test_exemplars_of_earlier_tasks_are_rehearsed_and_no_others(
         assert labels
         assert labels <= {0, 1, 2, 3}
         assert not labels & present
+
+
+def test_a_client_keeps_a_fraction_of_its_samples_and_says_so(small_run: RunConfig, tmp_path: Path) -> None:
+    room = f"method.memory.fraction=0.5 runtime.state_dir={tmp_path} federation.clients=2"
+    run_config = full(small_run, "icarl", f"{room} partition.scheme=iid federation.clients_per_round=2")
+    notes = play(run_config)
+    # Two clients with eight of each class's sixteen samples.
+    for kept in kept_by_clients(tmp_path):
+        assert {name: len(ids) for name, ids in kept.items()} == {f"exemplars.{c}": 4 for c in range(6)}
+    assert [record.metrics["kept_share"] for record in notes.rounds] == [0.5] * 3
+    assert icarl(small_run).options.memory.fraction < 0.2
 
 
 @pytest.mark.parametrize("classifier", ["linear", "nearest-mean"])

@@ -3,11 +3,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pip_flower.methods.ranpac import best_ridge
+from pip_flower.method.reply_checks import RejectedError
+from pip_flower.methods.ranpac import best_ridge, symmetric, upper_triangle
+from support.local_grid import LocalGrid
 from support.runs import Notes, play, strategy_for
 
 RunConfig = dict[str, Any]
+M60 = "method.features=60"
 
 
 def run(small_run: RunConfig, method: str, clients: int, overrides: str = "") -> Notes:
@@ -21,7 +26,7 @@ def run(small_run: RunConfig, method: str, clients: int, overrides: str = "") ->
 def test_any_partition_gives_the_classifier_of_the_pooled_data(
     small_run: RunConfig, method: str, classifier: str
 ) -> None:
-    small = "method.features=60" if method == "ranpac" else ""
+    small = M60 if method == "ranpac" else ""
     alone = run(small_run, method, 1, small)
     for other in (
         run(small_run, method, 4, small),
@@ -29,6 +34,57 @@ def test_any_partition_gives_the_classifier_of_the_pooled_data(
     ):
         assert other.final[classifier] == pytest.approx(alone.final[classifier], rel=1e-7, abs=1e-9)
         assert [e.accuracies for e in other.evaluations] == [e.accuracies for e in alone.evaluations]
+
+
+@given(size=st.integers(1, 12), seed=st.integers(0, 10_000))
+def test_a_symmetric_matrix_is_its_upper_triangle(size: int, seed: int) -> None:
+    rows = np.random.default_rng(seed).normal(size=(size + 3, size))
+    gram = rows.T @ rows
+    triangle = upper_triangle(gram)
+    assert len(triangle) == size * (size + 1) // 2
+    assert np.array_equal(symmetric(triangle, size), gram)
+    assert np.array_equal(upper_triangle(symmetric(triangle, size)), triangle)
+
+
+@given(
+    owners=st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    order=st.permutations(range(5)),
+    seed=st.integers(0, 10_000),
+)
+@settings(max_examples=50, deadline=None)
+def test_triangles_of_any_partition_add_up_to_the_pooled_second_moment(
+    owners: list[int], order: list[int], seed: int
+) -> None:
+    features = np.maximum(np.random.default_rng(seed).normal(size=(len(owners), 6)), 0.0)
+    parts = [features[np.array(owners) == owner] for owner in order]
+    total = sum((upper_triangle(part.T @ part) for part in parts), np.zeros(21))
+    assert symmetric(total, 6) == pytest.approx(features.T @ features, rel=1e-12, abs=1e-12)
+
+
+def test_half_a_symmetric_matrix_travels(small_run: RunConfig) -> None:
+    grid = LocalGrid(4, small_run | {"method": "ranpac", "overrides": f"{small_run['overrides']} {M60}"})
+    notes = play(small_run | {"method": "ranpac", "overrides": f"{small_run['overrides']} {M60}"}, grid)
+    assert notes.final["gram.fit"].shape == (60, 60)
+    assert np.array_equal(notes.final["gram.fit"], notes.final["gram.fit"].T)
+    # Two triangles, two columns of labels and two counts of each of both parts; what is left is envelope.
+    numbers = 2 * (60 * 61 // 2 + 60 * 2 + 1 + 2)
+    for record in notes.rounds:
+        if record.clients:
+            assert 8 * numbers < record.traffic_up.per_message < 8 * numbers + 2500
+
+
+def test_a_negative_square_is_refused(small_run: RunConfig) -> None:
+    method = strategy_for(
+        small_run | {"method": "ranpac", "overrides": f"{small_run['overrides']} {M60}"}
+    ).method
+    arrays = method.start_task(0, {})
+    reply = {name: np.zeros(spec.shape) for name, spec in method.expected(0, arrays, 5).items()}
+    method.inspect(0, reply, 5)
+    reply["gram.held"][60] = -1.0  # row 1, column 1
+    with pytest.raises(RejectedError, match="gram.held is not a second moment"):
+        method.inspect(0, reply, 5)
+    reply["gram.held"][60], reply["gram.held"][59] = 0.0, -1.0  # row 0, column 59
+    method.inspect(0, reply, 5)
 
 
 def test_a_client_drawn_twice_in_a_task_counts_once(small_run: RunConfig) -> None:

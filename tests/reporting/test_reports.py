@@ -18,11 +18,24 @@ from pip_flower.reporting.progress import ProgressFile, ProgressLines
 from pip_flower.reporting.results import RunResult
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.reporting.tables import accuracy_table, failure_table, summary_table
-from pip_flower.rounds.observer import EvaluationRecord, Failure, RoundRecord
+from pip_flower.reporting.tables import (
+    accuracy_table,
+    failure_table,
+    forgetting_table,
+    summary_table,
+    traffic_table,
+)
+from pip_flower.reporting.traffic import RunTraffic
+from pip_flower.rounds.observer import EvaluationRecord, Failure, RoundRecord, Traffic
+from pip_flower.storage.twin_lines import LinesPosition
 from support.runs import strategy_for
 
 ARRAYS = {"general": np.ones((2, 3), np.float32)}
+
+
+def round_record(number: int, task: int) -> RoundRecord:
+    traffic = Traffic(2, 60_000), Traffic(2, 40_000)
+    return RoundRecord(number, task, [0, 3], 0, 50, {"x": 1.0}, *traffic, 1.5)
 
 
 @pytest.fixture
@@ -42,7 +55,7 @@ def finished(small_run: dict[str, Any], tmp_path: Path) -> RunDirectory:
             observer.round_started(round_)
             observer.client_replied(round_, 1, 2)
             observer.client_replied(round_, 2, 2)
-            observer.round_finished(RoundRecord(number, task, [0, 3], 0, 50, {"x": 1.0}, 3e4, 2e4, 1.5))
+            observer.round_finished(round_record(number, task))
             if round_.ends_task:
                 accuracies = [90.0 - 10 * task] * (task + 1)
                 observer.task_evaluated(EvaluationRecord(number, task, accuracies, [9] * (task + 1), 0.5))
@@ -54,7 +67,7 @@ def test_a_run_can_be_read_back(finished: RunDirectory) -> None:
     assert finished.path.name.startswith("digits6-pip-dualprompt-7-")
     result = RunResult.read(finished.path)
     assert result.matrix.after_task() == [90.0, 80.0, 70.0]
-    assert (result.bytes_up, result.bytes_down) == (2e4, 3e4)
+    assert result.traffic == RunTraffic(Traffic(12, 240_000), Traffic(12, 360_000), 6, Traffic(), Traffic())
     assert result.seconds == pytest.approx(6 * 1.5 + 3 * 0.5)
     summary = json.loads(finished.matrix.read_text())
     assert summary["forgetting"] == pytest.approx((10 + 15) / 2)
@@ -86,7 +99,7 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
     one = RunResult.read(finished.path)
     results = [one, replace(one, seed=8, matrix=AccuracyMatrix([[80.0], [70.0, 70.0], [50.0] * 3]))]
     console = Console(record=True, width=80)
-    console.print(accuracy_table(results), summary_table(results))
+    console.print(accuracy_table(results), summary_table(results), traffic_table(results))
     text = console.export_text()
     assert "pip-dualprompt" in text
     assert "…" not in text
@@ -95,6 +108,63 @@ def test_tables_fit_80_columns(finished: RunDirectory) -> None:
     assert "88.0 / 84.3, 1,350 KB" in " ".join(text.split())
     for figure in ("85.0±7.1", "75.0±7.1", "60.0±14.1", "25.0±7.1", "20.0", "30.0"):
         assert figure in text
+
+
+def test_what_clients_keep_of_their_data_is_shown(finished: RunDirectory, small_run: dict[str, Any]) -> None:
+    one = RunResult.read(finished.path)
+    assert one.kept_share is None
+    log = RunLog(finished, strategy_for(small_run).config)
+    log.round_finished(replace(round_record(7, 2), metrics={"kept_share": 0.072}))
+    both = [one, replace(RunResult.read(finished.path), method="icarl")]
+    console = Console(record=True, width=80)
+    console.print(summary_table(both))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["method", "Avg", "last", "PD", "forget", "kept", "s"] in lines
+    assert [line[-2] for line in lines if line and line[0] == "icarl"] == ["7.2"]
+    assert [line[-2] for line in lines if line and line[0] == "pip-dualprompt"][:1] == ["0.0"]
+
+
+def test_forgetting_is_shown_after_each_task_and_of_each_task(finished: RunDirectory) -> None:
+    one = RunResult.read(finished.path)
+    rows = [[50.0], [60.0, 40.0], [45.0, 30.0, 20.0]]
+    console = Console(record=True, width=80)
+    console.print(forgetting_table([replace(one, matrix=AccuracyMatrix(rows))]))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["pip-dualprompt", "-10.0", "12.5"] in lines
+    assert ["at", "the", "end", "15.0", "10.0"] in lines
+    alone = replace(one, matrix=AccuracyMatrix([[50.0]]))
+    assert forgetting_table([alone]).row_count == 0
+
+
+def test_accuracies_on_clients_own_classes_stand_below_those_on_all(
+    finished: RunDirectory, small_run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = RunResult.read(finished.path)
+    assert one.own is None
+    strategy = strategy_for(small_run)
+    observers = [log := RunLog(finished, strategy.config), ProgressLines(strategy.schedule)]
+    log.go_back(LinesPosition())
+    for task, own in enumerate(([90.0], [80.0, 70.0], [60.0, 50.0, 40.0])):
+        for observer in observers:
+            observer.task_evaluated(
+                EvaluationRecord(task, task, [10.0] * (task + 1), [9] * (task + 1), 0.5, [], own)
+            )
+    assert (
+        "after task 2: 10.0 % (by task: 10.0 10.0); clients' own classes: 75.0 %" in capsys.readouterr().out
+    )
+    assert json.loads(finished.matrix.read_text())["own_classes"]["after_task"] == [90.0, 75.0, 50.0]
+    console = Console(record=True, width=80)
+    console.print(accuracy_table([RunResult.read(finished.path)]))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines.index(["own", "classes", "90.0", "75.0", "50.0"]) == 1 + lines.index(
+        ["pip-dualprompt", "10.0", "10.0", "10.0"]
+    )
+    assert main(["report", str(finished.path), "--output", str(finished.path / "report")]) == 0
+    found = json.loads((finished.path / "report" / "results.json").read_text())
+    assert found[0]["own_classes"]["average"] == pytest.approx(215 / 3)
+    resumed = RunLog(finished, strategy.config)
+    resumed.go_back(log.position)
+    assert resumed.own.rows == [[90.0], [80.0, 70.0], [60.0, 50.0, 40.0]]
 
 
 def test_report_writes_a_picture_and_figures(
@@ -116,7 +186,7 @@ def test_replies_that_were_not_used_are_shown_with_their_reasons(
     log = RunLog(finished, strategy_for(small_run).config)
     reasons = ["it claims 12 samples", "it claims 345 samples", "general has NaN [in it]"]
     failures = [Failure(client, 0, reason) for client, reason in enumerate(reasons)]
-    log.round_finished(RoundRecord(7, 2, [], 3, 0, {}, 1.0, 1.0, 1.0, 1, failures))
+    log.round_finished(RoundRecord(7, 2, [], 3, 0, {}, Traffic(3, 30), Traffic(), 1.0, 1, failures))
     result = RunResult.read(finished.path)
     assert dict(result.failures) == {"it claims # samples": 2, "general has NaN [in it]": 1}
     console = Console(record=True, width=80)

@@ -85,9 +85,11 @@ def test_everybody_is_asked_once_and_the_server_goes_on_from_all_of_it(counting:
     for task in range(3):
         assert notes.final[f"census.{task}"].tolist() == [16.0, 16.0]
     assert notes.final["total"].tolist() == [96.0]
-    assert all(record.bytes_up > 0 and record.bytes_down > 0 for record in notes.conclusions)
+    assert all(record.traffic_up.bytes > 0 and record.traffic_down.bytes > 0 for record in notes.conclusions)
     # The end of a task is counted apart from its last round.
-    assert notes.rounds[1].bytes_up == pytest.approx(notes.rounds[0].bytes_up, rel=0.01)
+    assert notes.rounds[1].traffic_up.per_message == pytest.approx(
+        notes.rounds[0].traffic_up.per_message, rel=0.01
+    )
 
 
 def test_the_order_of_replies_changes_nothing(counting: RunConfig) -> None:

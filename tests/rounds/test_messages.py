@@ -22,8 +22,8 @@ def test_slim_and_full_messages_give_the_same_model(small_run: dict[str, Any], m
     full = play(small_run | {"method": method, "overrides": f"{small_run['overrides']} wire.full=true"})
     assert digest(slim.final) == digest(full.final)
     assert [e.accuracies for e in slim.evaluations] == [e.accuracies for e in full.evaluations]
-    assert slim.rounds[0].bytes_up == full.rounds[0].bytes_up
-    assert slim.rounds[-1].bytes_up < full.rounds[-1].bytes_up
+    assert slim.rounds[0].traffic_up.bytes == full.rounds[0].traffic_up.bytes
+    assert slim.rounds[-1].traffic_up.bytes < full.rounds[-1].traffic_up.bytes
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,9 @@ def test_progress_and_figures_are_told(small_run: RunConfig) -> None:
         # Other tests may have loaded others in this process; eight clients of this run loaded none.
         assert record.metrics["backbone_loads"] == before
         # 96-wide prompts and head rows of one task, prototypes of at most two classes.
-        assert 20_000 < record.bytes_up < 30_000
-        assert 20_000 < record.bytes_down < 30_000
+        assert record.traffic_up.messages == record.traffic_down.messages == 2
+        assert 20_000 < record.traffic_up.per_message < 30_000
+        assert 20_000 < record.traffic_down.per_message < 30_000
 
 
 def test_a_failing_client_costs_only_its_own_reply(small_run: RunConfig) -> None:

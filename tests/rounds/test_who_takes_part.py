@@ -108,6 +108,24 @@ def test_nodes_that_hold_only_their_own_images(small_run: RunConfig, nodes: list
         assert json.loads(str(told["held"])) == counts
 
 
+def test_private_heads_of_nodes_that_hold_only_their_own_images(
+    small_run: RunConfig, nodes: list[Path]
+) -> None:
+    """Tested on the test images that a node has; who has none of a task does not count in its mean."""
+    local = f"partition.scheme=local dataset.class_names={NAMES} federation.clients_per_round=4"
+    run = changed(small_run, local, method="ablation-a") | {"data-dir": "/nowhere/at/all"}
+    grid = with_own_data(run, nodes)
+    notes = play(run, grid)
+    told = [dict(r.content.metric_records["metrics"]) for r in grid.replies if "metrics" in r.content][-4:]
+    assert notes.evaluations[-1].samples == [7, 9, 6]
+    for task, mean in enumerate(notes.evaluations[-1].accuracies):
+        counts = [(int(str(m[f"correct.{task}"])), int(str(m[f"total.{task}"]))) for m in told]
+        assert [total for _, total in counts if total] == [[3, 3, 1], [3, 3, 3], [3, 3]][task]
+        assert mean == pytest.approx(np.mean([100 * hits / total for hits, total in counts if total]))
+    # They test on nothing but classes that they train on.
+    assert notes.evaluations[-1].own_accuracies == notes.evaluations[-1].accuracies
+
+
 def test_a_task_that_nobody_holds_stops_the_run_by_name(small_run: RunConfig, nodes: list[Path]) -> None:
     run = changed(small_run, f"partition.scheme=local dataset.class_names={NAMES}")
     with pytest.raises(FederationError, match="task 2: no client holds samples of its classes"):

@@ -5,18 +5,33 @@ The images are the client's own samples; only their ids are kept, the best exemp
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.schema import Bounds
 from pip_flower.data.samples import Samples
 
 _PREFIX = "exemplars."
 
 Ids = NDArray[np.int64]
 Features = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """Room for exemplars on a client: a fraction of its training samples of the classes that it has learnt,
+    or a number of exemplars, if that is not 0."""
+
+    fraction: Annotated[float, Bounds(0, 1, exclusive_minimum=True)]
+    exemplars: Annotated[int, Bounds(0)]
+
+    def budget(self, samples: int) -> int:
+        """How many exemplars a client may keep that has so many samples of the classes it has learnt."""
+        # The tolerance keeps 0.29 * 100 at 29 although the product falls a hair short of it.
+        return self.exemplars or max(1, int(self.fraction * samples + 1e-9))
 
 
 @dataclass(frozen=True)
@@ -49,10 +64,6 @@ class ExemplarMemory:
     def ids(self, kept: Arrays, label: int) -> Ids:
         """The exemplars of a class, the best first."""
         return np.asarray(kept.get(_name(label), np.zeros(0, dtype=np.int64)))
-
-    def classes(self, kept: Arrays) -> tuple[int, ...]:
-        """Labels of the classes in memory, in order."""
-        return tuple(sorted(_by_label(kept)))
 
     def rehearsed(self, kept: Arrays, train: Samples, excluding: Collection[int]) -> Samples:
         """The exemplars among `train` of all classes but those `excluding`, in the order of `train`."""
@@ -89,6 +100,11 @@ class ExemplarMemory:
         if rng is None:
             raise ValueError("a random choice of exemplars needs a generator: give rng")
         return drawn(len(members), count, rng)
+
+
+def learnt_classes(kept: Arrays) -> tuple[int, ...]:
+    """Labels of the classes in memory, in order."""
+    return tuple(sorted(_by_label(kept)))
 
 
 def herd(features: Features, count: int) -> Ids:

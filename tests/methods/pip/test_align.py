@@ -33,5 +33,5 @@ def test_alignment_adds_no_byte_and_leaves_training_alone(small_run: dict[str, A
     plain, aligned = (play(small_run | {"method": method}) for method in ("pip-dualprompt", "pip-align"))
     trained = {name: value for name, value in aligned.final.items() if not name.startswith("aligned.")}
     assert digest(trained) == digest(plain.final)
-    assert [r.bytes_up for r in aligned.rounds] == [r.bytes_up for r in plain.rounds]
-    assert [r.bytes_down for r in aligned.rounds] == [r.bytes_down for r in plain.rounds]
+    assert [r.traffic_up.bytes for r in aligned.rounds] == [r.traffic_up.bytes for r in plain.rounds]
+    assert [r.traffic_down.bytes for r in aligned.rounds] == [r.traffic_down.bytes for r in plain.rounds]

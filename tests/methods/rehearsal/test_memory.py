@@ -6,8 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pip_flower.config.compose import Selection
+from pip_flower.data.partition import partition_task
 from pip_flower.data.samples import Samples
-from pip_flower.methods.rehearsal.memory import ExemplarMemory, drawn, herd
+from pip_flower.data.tasks import split_tasks
+from pip_flower.method.configuration import load_config
+from pip_flower.methods.rehearsal.memory import (
+    ExemplarMemory,
+    MemoryOptions,
+    drawn,
+    herd,
+    learnt_classes,
+)
 
 seeds = st.integers(0, 10_000)
 
@@ -99,6 +109,46 @@ def test_memory_is_filled_up_and_then_cut(
         assert found[name].dtype == np.int64
 
 
+def test_room_is_a_fraction_of_the_samples_or_a_number() -> None:
+    tenth = MemoryOptions(fraction=0.1, exemplars=0)
+    assert [tenth.budget(samples) for samples in (0, 4, 10, 19, 30, 1000)] == [1, 1, 1, 1, 3, 100]
+    assert MemoryOptions(fraction=0.29, exemplars=0).budget(100) == 29
+    assert MemoryOptions(fraction=1.0, exemplars=0).budget(77) == 77
+    assert MemoryOptions(fraction=0.1, exemplars=2000).budget(77) == 2000
+
+
+@given(fraction=st.floats(0.01, 1.0), samples=st.integers(1, 100_000))
+def test_no_more_than_the_fraction_is_kept(fraction: float, samples: int) -> None:
+    budget = MemoryOptions(fraction, 0).budget(samples)
+    assert 1 <= budget <= samples
+    assert budget == 1 or budget <= fraction * samples + 1e-6 < budget + 1 + 1e-5
+
+
+def paper_shares(room: MemoryOptions) -> list[float]:
+    """What clients of the paper's preset keep of all they have had, after the last task."""
+    config = load_config(Selection(experiment="cifar100", method="icarl"))
+    tasks = split_tasks(config)
+    labels = np.repeat(np.arange(100), 500)
+    kept: list[dict[str, NDArray[np.int64]]] = [{} for _ in range(30)]
+    had = [0] * 30
+    for task in range(10):
+        for client, rows in enumerate(partition_task(config, tasks, labels, task, "train")):
+            had[client] += len(rows)
+            memory = ExemplarMemory(room.budget(had[client]), "random")
+            images = np.zeros((len(rows), 1, 1, 3), np.uint8)
+            present = Samples(images, labels[rows], rows)
+            kept[client] = memory.updated(kept[client], present, None, np.random.default_rng(task))
+    pairs = zip(kept, had, strict=True)
+    return [ExemplarMemory(1).share_of(found, total) for found, total in pairs]
+
+
+def test_in_the_papers_preset_a_client_keeps_less_than_a_tenth() -> None:
+    room = load_config(Selection(experiment="cifar100", method="icarl")).method.options.memory
+    assert all(0.05 < share <= 0.1 for share in paper_shares(room))
+    # What it kept when the room was that of a single learner.
+    assert np.mean(paper_shares(MemoryOptions(0.1, 2000))) > 0.95
+
+
 def test_memory_shrinks_as_classes_arrive() -> None:
     memory = ExemplarMemory(6)
     first = memory.updated({}, samples([3] * 10), unit_features(10), None)
@@ -106,7 +156,7 @@ def test_memory_shrinks_as_classes_arrive() -> None:
     assert len(first["exemplars.3"]) == 6
     assert [len(ids) for ids in second.values()] == [2, 1, 2]
     assert second["exemplars.3"].tolist() == first["exemplars.3"][:2].tolist()
-    assert memory.classes(second) == (0, 1, 3)
+    assert learnt_classes(second) == (0, 1, 3)
     assert memory.ids(second, 0).tolist() == [204]
     assert memory.ids(second, 9).tolist() == []
     assert memory.ids(second, 9).dtype == np.int64
@@ -143,7 +193,7 @@ def test_other_arrays_of_a_client_are_no_exemplars() -> None:
         "2": np.array([103]),
     }
     train = samples([2, 2, 2, 2])
-    assert memory.classes(kept) == (2,)
+    assert learnt_classes(kept) == (2,)
     assert memory.rehearsed(kept, train, ()).ids.tolist() == [100, 102]
     assert memory.share_of(kept, 8) == 0.25
     found = memory.updated(kept, samples([7, 7, 7], 300), unit_features(3), None)
