@@ -33,7 +33,7 @@ def named_rate(rates: Any, files: Sequence[File]) -> str:
     named = {str(name) for name in rates}
     for file in reversed(files):
         if file.name in named:
-            return file.name
+            return str(file.name)
         if _OWN in _training(file.content):
             break
     return ""

@@ -84,6 +84,8 @@ class RunResult:
     def _read(cls, directory: RunDirectory) -> "RunResult":
         config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
         lines = directory.lines()
+        if not any(line["kind"] == "round" for line in lines):
+            raise ValueError(f"{directory.metrics.name} has no round")
         about = directory.read_environment()
         tasks = config["schedule"]["tasks"]
         remembers = fidelity_named(config["fidelity"]).remembers_accuracies

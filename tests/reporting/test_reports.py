@@ -115,7 +115,7 @@ def test_what_clients_keep_of_their_data_is_shown(finished: RunDirectory, small_
     assert one.kept_share is None
     log = RunLog(finished, strategy_for(small_run).config)
     log.round_finished(replace(round_record(7, 2), metrics={"kept_share": 0.072}))
-    both = [one, replace(RunResult.read(finished.path), method="icarl")]
+    both = [one, replace(RunResult.read(finished.path), method="icarl", row="icarl")]
     console = Console(record=True, width=80)
     console.print(summary_table(both))
     lines = [line.split() for line in console.export_text().splitlines()]

@@ -7,7 +7,7 @@ import numpy as np
 
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.reporting.run_log import RunLog
-from pip_flower.rounds.observer import EvaluationRecord, RoundRecord
+from pip_flower.rounds.observer import EvaluationRecord, RoundRecord, Traffic
 from support.runs import strategy_for
 
 
@@ -21,7 +21,11 @@ def made_up_run(
     log = RunLog(directory, strategy.config)
     for number in range(1, strategy.schedule.rounds + 1):
         round_ = strategy.schedule.round(number)
-        log.round_finished(RoundRecord(number, round_.task, [0], 0, 50, {"x": 1.0}, 3e4, 2e4, 1.5))
+        log.round_finished(
+            RoundRecord(
+                number, round_.task, [0], 0, 50, {"x": 1.0}, Traffic(1, 30_000), Traffic(1, 20_000), 1.5
+            )
+        )
         if round_.ends_task:
             accuracies = [90.0 - drop * round_.task] * (round_.task + 1)
             sizes = [9] * len(accuracies)
