@@ -1,12 +1,13 @@
 """The `pip-flower` command."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from pip_flower.commands.arguments import parsed
 from pip_flower.config.schema import ConfigError
-from pip_flower.flower.launcher import LaunchError
+from pip_flower.flower.launcher import LaunchError, StoppedRunError
 
 _BAD_INPUT, _FAILED, _INTERRUPTED = 2, 1, 130
 
@@ -30,9 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         print(f"pip-flower: {error}", file=sys.stderr)
         return _FAILED
-    except KeyboardInterrupt:
-        print("pip-flower: interrupted; the run was stopped", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _tell_interrupted(error)
         return _INTERRUPTED
+
+
+def _tell_interrupted(error: KeyboardInterrupt) -> None:
+    """The last words; the terminal may be closed."""
+    hint = error.hint() if isinstance(error, StoppedRunError) else ""
+    kept = f"\nWhat was done is kept. To go on:  {hint}" if hint else ""
+    with contextlib.suppress(OSError):
+        print(f"pip-flower: interrupted; everything that was started has ended{kept}", file=sys.stderr)
 
 
 def _told(error: OSError) -> str:

@@ -5,6 +5,7 @@ import argparse
 import difflib
 import itertools
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from pip_flower.config.files import available
 from pip_flower.deployment.plan import Plan
 
 _OPTION = re.compile(r"(?<!\w)--?[A-Za-z][\w-]*")
+_RETRIES = 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,8 +40,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of the command given; `command` is the module of `pip_flower.commands` and the function."""
-    return _parser().parse_args(arguments)
+    """The options of the command given; `command` is the module of `pip_flower.commands` and the function,
+    `arguments` what was typed."""
+    options = _parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,9 +82,28 @@ def _written() -> argparse.ArgumentParser:
     return written
 
 
+def _launching() -> argparse.ArgumentParser:
+    launching = argparse.ArgumentParser(add_help=False, parents=[_written()])
+    launching.add_argument(
+        "--retries",
+        type=_count,
+        default=_RETRIES,
+        metavar="N",
+        help=f"how often a run goes on by itself after a failure that is not the app's (default: {_RETRIES})",
+    )
+    launching.add_argument("--debug", action="store_true", help="show all that Flower says")
+    return launching
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
 def _add_experiments(commands: Any) -> None:
     run = commands.add_parser(
-        "run", parents=[choosing_parser(), _one(), _written()], help="run one experiment"
+        "run", parents=[choosing_parser(), _one(), _launching()], help="run one experiment"
     )
     run.add_argument("--resume", default="", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument(
@@ -93,11 +117,16 @@ def _add_experiments(commands: Any) -> None:
     )
     _performs(run, "run:run")
     suite = commands.add_parser(
-        "suite", parents=[choosing_parser(), _written()], help="compare methods, seeds"
+        "suite", parents=[choosing_parser(), _launching()], help="compare methods, seeds"
     )
     suite.add_argument("--methods", required=True, metavar="A,B", help="methods to compare")
     suite.add_argument("--seeds", default="", metavar="1,2", help="seeds; default: the file's")
-    _performs(suite, "run:suite")
+    suite.add_argument(
+        "--resume",
+        action="store_true",
+        help="with the same arguments as before: finish what is missing, skip what is done",
+    )
+    _performs(suite, "suite:suite")
     _add_choose(commands)
 
 
@@ -186,7 +215,7 @@ def _add_deploy(commands: Any) -> None:
 
     local = actions.add_parser(
         "local",
-        parents=[choosing_parser(), _one(), _written()],
+        parents=[choosing_parser(), _one(), _launching()],
         help="a SuperLink and nodes on this machine, and a run on them",
     )
     local.add_argument("--nodes", type=int, default=3, help="how many; all take part in every round")

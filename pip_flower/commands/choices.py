@@ -37,6 +37,11 @@ def selection_of(options: argparse.Namespace) -> Selection:
     )
 
 
+def out_dir_of(options: argparse.Namespace) -> Path:
+    """Where run directories are made."""
+    return Path(options.out_dir).expanduser().resolve()
+
+
 def listed(text: str) -> list[str]:
     """The items of "a, b"."""
     return [item for item in map(str.strip, text.split(",")) if item]

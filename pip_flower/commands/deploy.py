@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pip_flower.commands.choices import listed, selection_of
-from pip_flower.commands.running import run_one, show_tables
+from pip_flower.commands.choices import listed, out_dir_of, selection_of
+from pip_flower.commands.running import Runners, Terminal, run_to_end, show_tables
 from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import register_all
 from pip_flower.deployment.local import local_deployment
@@ -48,12 +48,12 @@ def local(options: argparse.Namespace, console: Console) -> int:
     selection = replace(
         chosen, overrides=f"{everybody} federation.wait_seconds=120 {chosen.overrides}".strip()
     )
-    out_dir = Path(options.out_dir).expanduser().resolve()
+    out_dir, terminal = out_dir_of(options), Terminal(console, options.debug)
     require_writable("--out-dir", out_dir)
     check_start(load_config(selection))
     console.print(f"starting a SuperLink and {plan.nodes} nodes", highlight=False)
-    with local_deployment(plan) as deployment, deployment.runner() as runner:
-        result = run_one(runner, selection, out_dir, console)
+    with local_deployment(plan) as deployment, Runners(deployment.runner) as runners:
+        result = run_to_end(runners, selection, out_dir, terminal, options.retries)
     show_tables([result], console)
     console.print(f"results: {result.path}", highlight=False)
     return 0

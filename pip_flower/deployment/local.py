@@ -18,10 +18,11 @@ from pathlib import Path
 from pip_flower.deployment.bundles import node_name, write_bundles
 from pip_flower.deployment.connection import DeploymentRunner, deployment_runner, register_all
 from pip_flower.deployment.plan import SERVER, Plan
+from pip_flower.flower.launch import Launch, interruptible
 from pip_flower.flower.launcher import LaunchError
-from pip_flower.flower.programs import free_port, termination_interrupts
+from pip_flower.flower.programs import free_port
 
-_STARTUP_SECONDS = 60
+_STARTUP_SECONDS = 180
 _RESTART_SECONDS = 2.0
 _PATIENCE = 15
 Prefix = Callable[[int], Sequence[str]]
@@ -41,17 +42,22 @@ class Host:
         self.process: subprocess.Popen[bytes] | None = None
         self._command = [*prefix, str(bundle / "start.sh")]
         self._environment = environment
-        self._wanted = threading.Event()
+        self._wanted = False
+        self._deciding = threading.Lock()
 
     def start(self) -> None:
         """Start it and keep it going."""
-        self._wanted.set()
-        self._spawn()
-        threading.Thread(target=self._keep, args=(self.process,), daemon=True).start()
+        self._wanted = True
+        threading.Thread(target=self._keep, args=(self._spawn(),), daemon=True).start()
+
+    def let_go(self) -> None:
+        """From now on it is not started again."""
+        with self._deciding:
+            self._wanted = False
 
     def stop(self) -> None:
         """Ask it to end, and make sure that it does."""
-        self._wanted.clear()
+        self.let_go()
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
@@ -62,7 +68,7 @@ class Host:
 
     def kill(self) -> None:
         """As a power cut would: no goodbye to the SuperLink, and no coming back until `start`."""
-        self._wanted.clear()
+        self.let_go()
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -72,7 +78,7 @@ class Host:
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def _spawn(self) -> None:
+    def _spawn(self) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
                 self._command,
@@ -82,16 +88,16 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        return self.process
 
     def _keep(self, mine: subprocess.Popen[bytes]) -> None:
-        while self._wanted.is_set():
+        while True:
             mine.wait()
             time.sleep(_RESTART_SECONDS)
-            if not self._wanted.is_set() or self.process is not mine:
-                return
-            self._spawn()
-            if self.process is not None:
-                mine = self.process
+            with self._deciding:
+                if not self._wanted or self.process is not mine:
+                    return
+                mine = self._spawn()
 
 
 class LocalDeployment:
@@ -103,7 +109,10 @@ class LocalDeployment:
         write_bundles(directory, self.plan)
         # Whatever this process has set for Flower is not for them: they have homes of their own.
         inherited = {k: v for k, v in os.environ.items() if k not in ("FLWR_HOME", "PIP_FLOWER_STATE")}
-        environment = inherited | {"PIP_FLOWER_BIN": str(Path(sys.executable).parent)}
+        self.launch = Launch()
+        environment = self.launch.environment(
+            inherited | {"PIP_FLOWER_BIN": str(Path(sys.executable).parent)}
+        )
         self.server = Host(directory / SERVER, environment)
         self.nodes = [
             Host(directory / node_name(node), environment, prefix(node)) for node in range(plan.nodes)
@@ -127,15 +136,15 @@ class LocalDeployment:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End everything."""
-        for node in self.nodes:
-            node.stop()
-        self.server.stop()
+        """End everything, and wait until it has ended."""
+        for host in (*self.nodes, self.server):
+            host.let_go()
+        self.launch.end()
 
     @contextmanager
     def runner(self) -> Iterator[DeploymentRunner]:
         """Runs the app here."""
-        with deployment_runner(self.server.bundle) as runner:
+        with deployment_runner(self.server.bundle, self.launch) as runner:
             yield runner
 
 
@@ -143,14 +152,17 @@ class LocalDeployment:
 def local_deployment(plan: Plan, prefix: Prefix = no_prefix) -> Iterator[LocalDeployment]:
     """A started deployment; everything it started and wrote is gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="pip-flower-"))
-    deployment = LocalDeployment(directory, plan, prefix)
-    try:
-        with termination_interrupts():
-            deployment.start()
-            yield deployment
-    finally:
-        deployment.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with interruptible():
+        try:
+            deployment = LocalDeployment(directory, plan, prefix)
+            deployment.launch.remove_afterwards(directory)
+            try:
+                deployment.start()
+                yield deployment
+            finally:
+                deployment.stop()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _answers(port: int) -> bool:

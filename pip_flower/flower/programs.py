@@ -1,32 +1,11 @@
 """Flower's programs as processes of ours: which ones, in which environment, on which ports."""
 
 import os
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pip_flower.flower.revision import REVISION_VARIABLE, source_revision
-
-
-@contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """SIGTERM acts like Ctrl-C; signals can be set in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def flower_environment(home: Path) -> dict[str, str]:

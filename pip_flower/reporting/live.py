@@ -16,7 +16,7 @@ from pip_flower.reporting.run_directory import RunDirectory
 class LiveProgress:
     """Follows the run directory that belongs to a Flower run id."""
 
-    def __init__(self, console: Console, title: str, out_dir: Path) -> None:
+    def __init__(self, console: Console, title: str, out_dir: Path, *, bar: bool = True) -> None:
         self.console = console
         self.title = title
         self.out_dir = out_dir
@@ -31,9 +31,10 @@ class LiveProgress:
             transient=True,
         )
         self._task: TaskID | None = None
+        self._draws = bar and console.is_terminal
 
     def __enter__(self) -> "LiveProgress":
-        if self.console.is_terminal:
+        if self._draws:
             # The title on a line of its own leaves room for the rest in 80 columns.
             self.console.print(self.title, highlight=False)
             self._bar.start()
@@ -44,7 +45,9 @@ class LiveProgress:
 
     def __exit__(self, *_: object) -> None:
         if self._task is not None:
-            self._bar.stop()
+            # The terminal may have been closed.
+            with contextlib.suppress(OSError):
+                self._bar.stop()
 
     def update(self, run_id: int) -> None:
         """Read progress.json, if it is there, and show it."""

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.flower.revision import revision
 from pip_flower.method.base import Method
+from pip_flower.reporting.holder import Holder
 from pip_flower.storage.files import write_json, write_text
 
 _PACKAGES = ("flwr", "torch", "torchvision", "timm", "numpy", "ray")
@@ -78,6 +79,16 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def flower_log(self) -> Path:
+        """What Flower said, of `pip-flower run` only."""
+        return self.path / "flower.log"
+
+    @property
+    def holder(self) -> Path:
+        """Who plays the run, while it is played."""
+        return self.path / "running.json"
+
+    @property
     def progress(self) -> Path:
         """Where the run is now."""
         return self.path / "progress.json"
@@ -110,14 +121,43 @@ class RunDirectory:
         return cls(_renamed(draft.path, parent / name))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, flower_run: int) -> Iterator[None]:
         """Nobody else plays this run meanwhile; a process that dies lets go."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            _lock(handle, self.path)
-            yield
+            self._lock(handle)
+            write_json(self.holder, asdict(Holder.this_process(flower_run)))
+            try:
+                yield
+            finally:
+                self.holder.unlink(missing_ok=True)
         finally:
             os.close(handle)
+
+    def require_free(self) -> None:
+        """Refuse a run that is still played."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            self._lock(handle)
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who, remedy = self._held_by()
+            raise ConfigError(
+                "resume", f"{self.path} belongs to a run that is still going on{who}", remedy
+            ) from None
+
+    def _held_by(self) -> tuple[str, str]:
+        try:
+            holder = Holder(**json.loads(self.holder.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            # It has only just begun.
+            return "", "Stop that one first"
+        return f" ({holder})", holder.remedy()
 
     def write_config(self, config: Config) -> None:
         """Save the resolved configuration, unless it is there: what is not written cannot be torn."""
@@ -140,6 +180,10 @@ class RunDirectory:
         except (OSError, ValueError, LookupError, TypeError) as error:
             problem = f"cannot be read: {type(error).__name__}: {error}"
             raise ConfigError(str(self.environment), problem, "Restore it, or start another run") from None
+
+    def finished(self) -> bool:
+        """Whether all rounds are played and the model is there."""
+        return self.model.is_file() and self.matrix.is_file()
 
     def lines(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl."""
@@ -170,15 +214,6 @@ def environment(flower_run: int, method: Method) -> dict[str, Any]:
         "backbone": method.fingerprint(),
         "config": workspace.config.digest(),
     }
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(
-            "resume", f"{path} belongs to a run that is still going on", "Stop that one first"
-        ) from None
 
 
 def _renamed(draft: Path, wanted: Path) -> Path:

@@ -278,4 +278,12 @@ class TaskLoop:
 
 
 def _listed(round_: Round) -> str:
-    return "; ".join(map(str, round_.failures)) or "nobody was there to be asked"
+    """Who failed and why; a reason that several have in common is given once."""
+    reasons: dict[str, set[int]] = {}
+    for failure in round_.failures:
+        reasons.setdefault(failure.reason, set()).add(failure.client)
+    listed = [
+        f"client{'s' if len(clients) > 1 else ''} {', '.join(map(str, sorted(clients)))}: {reason}"
+        for reason, clients in reasons.items()
+    ]
+    return "; ".join(listed) or "nobody was there to be asked"

@@ -12,6 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 from pip_flower.arrays import Arrays
+from pip_flower.flower.failures import reason_of
 from pip_flower.flower.records import LACKS, content, said, to_record
 from pip_flower.method.reply_checks import RejectedError
 from pip_flower.method.round import Failure
@@ -93,7 +94,7 @@ class Requests:
                 if reply is None:
                     raise RejectedError("no reply in time")
                 if reply.has_error():
-                    raise RejectedError(str(reply.error.reason))
+                    raise RejectedError(reason_of(str(reply.error.reason), _LONGEST_REASON))
                 found[partition] = read(reply.content)
             except RejectedError as error:
                 reason = " ".join(str(error).split())[:_LONGEST_REASON]

@@ -43,7 +43,7 @@ def serve(grid: Grid, context: Context) -> Path:
     # Only now that all is there: a start that fails leaves nothing behind.
     method, data = strategy.method, strategy.data_digest()
     directory = RunDirectory.create(out_dir, config, context.run_id, method, selection, run, data)
-    with directory.locked():
+    with directory.locked(context.run_id):
         store = CheckpointStore(directory.checkpoints, config.checkpoint)
         _play(directory, strategy, store, RunLog(directory, config), 0)
     return directory.path
@@ -53,7 +53,7 @@ def _go_on(
     grid: Grid, flower_run: int, directory: RunDirectory, config: Config, selection: Mapping[str, Any]
 ) -> Path:
     strategy = TaskStrategy(make_method(shared_workspace(config)))
-    with directory.locked():
+    with directory.locked(flower_run):
         reopen(directory, config, flower_run, strategy.method, selection)
         store = CheckpointStore(directory.checkpoints, config.checkpoint)
         log = RunLog(directory, config)

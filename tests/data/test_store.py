@@ -143,7 +143,7 @@ def test_of_two_processes_one_decodes_and_both_see_the_same(
     both = [context.Process(target=work) for _ in range(2)]
     for process in both:
         process.start()
-    found = sorted(answers.get(timeout=60) for _ in both)
+    found = sorted(answers.get(timeout=300) for _ in both)
     for process in both:
         process.join()
     assert [count for count, _ in found] == [0, 18]

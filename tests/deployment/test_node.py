@@ -17,7 +17,8 @@ def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path, sho
         "start_forking(main)\n"
         "for word in ('one', 'two'):\n"
         "    subprocess.run(['flwr-clientapp', '--token', word], check=True)\n"
-        "time.sleep(1)\n"
+        f"while len(open({str(tmp_path / 'said')!r}).readlines()) < 2:\n"
+        "    time.sleep(0.05)\n"
         "print(os.environ['PATH'].split(':')[0])\n"
     )
     done = subprocess.run(
@@ -29,7 +30,7 @@ def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path, sho
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
@@ -39,7 +40,7 @@ def test_messages_are_run_by_forks_that_end_with_their_owner(tmp_path: Path, sho
     ]
     assert lines[0][0] != lines[1][0]
     programs = Path(done.stdout.strip())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while programs.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not programs.exists()

@@ -53,7 +53,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 def execute(words: list[str], environment: Environment, cwd: Path) -> str:
     done = subprocess.run(
-        [BIN / words[0], *words[1:]], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        [BIN / words[0], *words[1:]], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -93,7 +93,7 @@ assert final("my-prox", "method.mu=1") == final("fedprox", "method.proximal=1")
 def test_its_options_are_checked(installed: Environment, tmp_path: Path) -> None:
     words = ["pip-flower", "run", "--method", "my-prox", "--overrides", "method.mu=-1"]
     done = subprocess.run(
-        [BIN / words[0], *words[1:]], cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=300
+        [BIN / words[0], *words[1:]], cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=900
     )
     assert done.returncode != 0
     assert "method.mu" in done.stdout + done.stderr

@@ -27,7 +27,8 @@ def simulate(runner: FlowerRunner, small_run: dict[str, Any], tmp_path: Path) ->
     def run(overrides: str = "", supernodes: int = 4, client_cpus: int = 1, **config: Any) -> RunDirectory:
         ids: list[int] = []
         run_config = small_run | {"out-dir": str(tmp_path), **config}
-        run_config["overrides"] += f" {overrides}"
+        # However long the machine takes to have its nodes ready.
+        run_config["overrides"] += f" federation.wait_seconds=600 {overrides}"
         runner.run(run_config, Simulation(supernodes, client_cpus, 0.0), ids.append)
         found = find_run(tmp_path, ids[-1])
         assert found is not None

@@ -44,21 +44,24 @@ def flower(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def flwr(environment: dict[str, str], *arguments: str, cwd: Path = ROOT) -> str:
     done = subprocess.run(
-        [BIN / "flwr", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        [BIN / "flwr", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900
     )
     return done.stdout + done.stderr
 
 
 def test_flwr_run_works_and_too_few_nodes_do_not_hang(flower: dict[str, str], tmp_path: Path) -> None:
-    short = "overrides='schedule.rounds=5 training.epochs=1 federation.wait_seconds=1'"
+    settings = "schedule.rounds=5 training.epochs=1"
+    # However long the machine takes to have its nodes ready.
+    patient = f"overrides='{settings} federation.wait_seconds=600'"
     output = flwr(
-        flower, "run", ".", "--stream", "--federation-config", "num-supernodes=10", "--run-config", short
+        flower, "run", ".", "--stream", "--federation-config", "num-supernodes=10", "--run-config", patient
     )
     assert "after task 5: " in output
     made = list((tmp_path / "pip-flower-runs").glob("digits-pip-dualprompt-2021-*/model.safetensors"))
     assert len(made) == 1
     # Flower's default federation has two nodes.
-    output = flwr(flower, "run", ".", "--stream", "--run-config", short)
+    hasty = f"overrides='{settings} federation.wait_seconds=1'"
+    output = flwr(flower, "run", ".", "--stream", "--run-config", hasty)
     assert 'flwr run . --stream --federation-config "num-supernodes=10"' in output
 
 

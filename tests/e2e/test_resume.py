@@ -16,7 +16,7 @@ from support.killing import serve_here
 
 from .conftest import timeless
 
-OVERRIDES = "schedule.rounds=12 training.epochs=1"
+OVERRIDES = "schedule.rounds=12 training.epochs=1 federation.wait_seconds=600"
 
 
 class KilledError(Exception):

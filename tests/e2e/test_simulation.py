@@ -58,7 +58,7 @@ def test_results_are_the_same_with_one_actor_or_two_and_without_ray(
 
 def test_too_few_supernodes_fail_with_the_command_to_use(simulate: Run) -> None:
     with pytest.raises(LaunchError) as error:
-        simulate(supernodes=2)
+        simulate("federation.wait_seconds=1", supernodes=2)
     assert "finished:failed" in str(error.value)
     assert 'flwr run . --stream --federation-config "num-supernodes=4"' in str(error.value)
 

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, Message
 
 from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.rounds.roster import FederationError
+from support.clock import poll_clock  # noqa: F401  (a fixture)
 from support.killing import serve_here
 from support.local_grid import LocalGrid
 from support.runs import Notes, play, strategy_for
@@ -178,6 +179,7 @@ def test_a_run_that_stops_can_be_resumed_once_its_clients_are_well(
     assert all(line["kind"] != "stopped" for line in RunDirectory(path).lines())
 
 
+@pytest.mark.usefixtures("poll_clock")
 def test_a_client_that_never_replies_is_not_waited_for_beyond_the_timeout(small_run: RunConfig) -> None:
     run_config = changed(one_round(small_run), "federation.round_timeout=2")
     silent = strategy_for(run_config).draw_clients(1)[0]

@@ -10,6 +10,7 @@ from pip_flower.rounds.observer import Observer, Observers
 from pip_flower.rounds.roster import FederationError
 from pip_flower.rounds.strategy import TaskStrategy
 from pip_flower.storage.checkpoints import RunState
+from support.clock import poll_clock  # noqa: F401  (a fixture)
 from support.local_grid import LocalGrid
 from support.runs import Notes, digest, play, strategy_for
 
@@ -144,6 +145,7 @@ def test_the_server_needs_no_data_where_clients_test(small_run: RunConfig) -> No
     assert all(record.failed == 0 for record in notes.rounds)
 
 
+@pytest.mark.usefixtures("poll_clock")
 def test_a_node_that_keeps_silent_costs_one_round_and_is_back_when_it_replies(small_run: RunConfig) -> None:
     run_config = changed(everybody(small_run), "federation.round_timeout=6")
     grid = LocalGrid(4, run_config)

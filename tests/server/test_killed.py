@@ -49,7 +49,7 @@ def test_25_kills_at_random_moments_change_nothing(small_run: RunConfig, tmp_pat
             found = [path for path in out.glob("[!.]*") if path.is_dir()]
             resumed = run_config | {"resume": str(found[0]) if found else ""}
             began = time.time()
-            patience = rng.uniform(0, 0.6 * seconds[kind]) if kills < KILLS else 60
+            patience = rng.uniform(0, 0.6 * seconds[kind]) if kills < KILLS else 600
             if finished_within(start(resumed, log), patience, log):
                 break
             kills += 1

@@ -57,7 +57,7 @@ def recorder(listen: int, forward: int, server: Path, file: Path) -> Iterator[No
     """Between port `listen`, with the certificate in the server's bundle, and port `forward`."""
     command = [sys.executable, __file__, str(listen), str(forward), str(server), str(file)]
     with subprocess.Popen(command) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         try:
@@ -85,7 +85,7 @@ def _serve(listen: str, forward: str, server: Path, file: Path) -> None:
                     out.write(json.dumps([name, base64.b64encode(request).decode()]) + "\n")
                 sent = [(k, v) for k, v in context.invocation_metadata() if k != "user-agent"]
                 try:
-                    reply, call = onward.with_call(request, metadata=sent, timeout=60)
+                    reply, call = onward.with_call(request, metadata=sent, timeout=300)
                 except grpc.RpcError as error:
                     context.abort(error.code(), error.details())
                 context.send_initial_metadata(call.initial_metadata())

@@ -28,7 +28,7 @@ from pip_flower.rounds.strategy import TaskStrategy
 METHODS = ("pip-dualprompt", "fed-l2p", "ncm", "ranpac")
 _OVERRIDES = "training.epochs=1 federation.clients=100 federation.clients_per_round=10"
 _SMALL = {"ranpac": "method.features=12"}
-_SECONDS_EACH = 5
+_SECONDS_EACH = 20
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -145,7 +145,7 @@ def replies(draw: st.DrawFn, honest: Honest) -> RecordDict:
 def judge_reply(honest: Honest, records: RecordDict, counts: Counter[str]) -> None:
     """Rejected with a reason, or sane and harmless."""
     strategy = honest.strategy
-    began = time.monotonic()
+    began = time.process_time()
     try:
         update = read_update(records, strategy.method, 0, strategy.arrays, strategy.config.validation)
     except RejectedError as error:
@@ -157,7 +157,7 @@ def judge_reply(honest: Honest, records: RecordDict, counts: Counter[str]) -> No
         changed = strategy.method.merge(first, [Contribution(0, 1, update)], strategy.arrays)
         bad = [name for name, value in changed.items() if not np.isfinite(value).all()]
         assert not bad, f"merging an accepted reply gave {bad}"
-    assert time.monotonic() - began < _SECONDS_EACH, "it took too long"
+    assert time.process_time() - began < _SECONDS_EACH, "it took too long"
 
 
 def _require_sane(honest: Honest, arrays: Mapping[str, NDArray[Any]], samples: int, metrics: Any) -> None:

@@ -21,7 +21,7 @@ _APP = Path(__file__).resolve().parents[3]
 _PROCESS_OF_A_MESSAGE = "flwr-clientapp"
 _ATTEMPTS = 2
 _BETWEEN_ATTEMPTS = 0.05
-_START_SECONDS = 60
+_START_SECONDS = 180
 
 
 class WorkerError(RuntimeError):
@@ -35,7 +35,12 @@ def reply(kind: str, records: RecordDict, context: Context) -> RecordDict:
     # torch and all that: only where the work is done.
     from pip_flower.client.adapter import REPLIES
 
-    return REPLIES[kind](records, context)
+    try:
+        return REPLIES[kind](records, context)
+    except Exception as error:
+        if _of_a_message():
+            raise Raised.of(error).again() from error
+        raise
 
 
 def ask_worker(kind: str, records: RecordDict, context: Context, owner: int) -> RecordDict:
@@ -80,7 +85,11 @@ def identity(context: Context) -> str:
 
 def _wanted() -> bool:
     """Only a process of a single message gains; Ray's actors and tests live on by themselves."""
-    return Path(sys.argv[0]).name == _PROCESS_OF_A_MESSAGE and worker_wanted()
+    return _of_a_message() and worker_wanted()
+
+
+def _of_a_message() -> bool:
+    return Path(sys.argv[0]).name == _PROCESS_OF_A_MESSAGE
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from typing import Any
 from flwr.app import Context, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
+from pip_flower.flower.failures import where_raised
+
 _LENGTH = struct.Struct(">Q")
 _PROTO = type(recorddict_to_proto(RecordDict()))
 
@@ -44,9 +46,9 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException) -> "Raised":
-        """What Flower will tell the server of it."""
+        """What Flower will tell the server of it: no traceback, so that the text has to say where it was."""
         kind = type(error)
-        return cls(kind.__module__, kind.__qualname__, str(error))
+        return cls(kind.__module__, kind.__qualname__, f"{error} ({where_raised(error)})")
 
     def again(self) -> Exception:
         """An exception of the same name and text: Flower reports both to the server."""

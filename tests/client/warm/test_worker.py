@@ -45,7 +45,12 @@ def workers_of(owner: int) -> list[int]:
     return found
 
 
-def wait_for(condition: Any, seconds: float = 30) -> None:
+def at_work(worker: int) -> bool:
+    """Whether it has got a message: it loads torch only then."""
+    return "libtorch" in Path(f"/proc/{worker}/maps").read_text()
+
+
+def wait_for(condition: Any, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -93,16 +98,20 @@ def test_one_warm_worker_replies_as_the_process_itself_would(owner: int, small_r
     assert other != worker
 
     # Killed in the middle of its work, it is started again and the caller gets its reply.
-    victim = threading.Timer(1.0, lambda: os.kill(workers_of(owner)[0], signal.SIGKILL))
-    slow = context_of(small_run, "training.epochs=200")
-    victim.start()
-    assert ask_worker("query", asking(), slow, owner)["config"]["partition"] == 1
-    victim.join()
+    def kill_at_work() -> None:
+        wait_for(lambda: workers_of(owner) not in ([], [other]) and at_work(workers_of(owner)[0]))
+        os.kill(workers_of(owner)[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_at_work)
+    killer.start()
+    another = context_of(small_run, "training.epochs=200")
+    assert ask_worker("query", asking(), another, owner)["config"]["partition"] == 1
+    killer.join()
 
     # It ends with its owner, at work or not.
     os.kill(owner, signal.SIGKILL)
     os.waitpid(owner, 0)
-    wait_for(lambda: not workers_of(owner), 5)
+    wait_for(lambda: not workers_of(owner))
     assert not socket_path(owner).exists()
 
 
