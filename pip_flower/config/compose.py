@@ -27,7 +27,7 @@ class Catalogue(Protocol):
         """The dataclass of a method's options; a ConfigError for an unknown name."""
 
     def check(self, config: Config) -> None:
-        """Raise a ConfigError for names that mean nothing."""
+        """Raise a ConfigError for names that mean nothing, and for what the method cannot work with."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import Exchange
 from pip_flower.method.workspace import Workspace
@@ -26,6 +27,11 @@ class Method(Exchange):
     conclusion: Exchange | None = None
     # Whether a client that has replied once in a task is not asked again before the next task.
     asks_once_per_task = False
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raise a `ConfigError` for a configuration that the method cannot work with, before anything is
+        loaded; its own options are `config.method.options`."""
 
     def __init__(self, workspace: Workspace, options: object) -> None:
         super().__init__(workspace)

@@ -30,8 +30,9 @@ class _Catalogue:
         return registry.entry(name).options
 
     def check(self, config: Config) -> None:
-        """Refuse what no registry knows."""
+        """Refuse what no registry knows, and what the method cannot work with."""
         source_named(config.dataset.source)
+        registry.entry(config.method.name).method.check(config)
 
 
 _CATALOGUE = _Catalogue()

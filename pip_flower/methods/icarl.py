@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
@@ -44,6 +45,11 @@ class ICaRL(Method):
     `mean.count`), if the nearest-mean classifier is used."""
 
     options: ICaRLOptions
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """What a network can be trained with."""
+        NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:
         super().__init__(workspace, options)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import Paper
@@ -43,14 +44,19 @@ class Joint(Method):
 
     options: JointOptions
 
-    def __init__(self, workspace: Workspace, options: JointOptions) -> None:
-        super().__init__(workspace, options)
-        if workspace.is_local:
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Prompts that can be, and images that are in one place."""
+        config.method.options.prompt.check()
+        if config.partition.scheme == "local":
             raise ConfigError(
                 "method.name",
                 "joint trains in one place, but with partition.scheme=local every node keeps its own images",
                 "Choose another method",
             )
+
+    def __init__(self, workspace: Workspace, options: JointOptions) -> None:
+        super().__init__(workspace, options)
         self.head = LinearHead(workspace.backbone.dim)
         self.structure = make_structure(options.prompt, workspace.backbone, Paper())
 

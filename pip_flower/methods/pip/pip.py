@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
+from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
@@ -45,6 +46,11 @@ class PIP(Method):
     """
 
     options: PIPOptions
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Prompts that can be."""
+        config.method.options.prompt.check()
 
     def __init__(self, workspace: Workspace, options: PIPOptions) -> None:
         super().__init__(workspace, options)

@@ -24,7 +24,8 @@ class L2POptions:
     selection: Literal["sample", "batch"]
     matching: Annotated[float, Bounds(0)]
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse to choose more prompts than there are."""
         if self.top_k > self.pool:
             raise ConfigError(
                 "method.prompt.top_k",
