@@ -1,7 +1,8 @@
 """YAML files and overrides to one checked configuration.
 
 Later sources win: conf/base.yaml, then the dataset, federation and method files that the experiment
-selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory.
+selects, then the experiment's own keys, then what the fidelity brings with it, then the overrides, then an
+explicit seed and data directory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,11 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
         key = f"defaults.{next(iter(chosen))}"
         raise ConfigError(key, "is not a group", f"Groups: {', '.join(_GROUPS)}", source)
     _merge(values, experiment, origins, source)
-    _merge(values, parse_overrides(selection.overrides), origins, "overrides")
+    overrides = parse_overrides(selection.overrides)
+    fidelity = overrides.get("fidelity", values.get("fidelity"))
+    if fidelity in available("fidelity"):
+        _merge(values, read_group("fidelity", fidelity), origins, f"conf/fidelity/{fidelity}.yaml")
+    _merge(values, overrides, origins, "overrides")
     values["experiment"] = selection.experiment
     if selection.seed >= 0:
         _merge(values, {"seed": selection.seed}, origins, "run config")

@@ -24,6 +24,7 @@ class FedAvg(Method):
     @classmethod
     def check(cls, config: Config) -> None:
         """What a network can be trained with."""
+        super().check(config)
         NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:

@@ -49,6 +49,7 @@ class ICaRL(Method):
     @classmethod
     def check(cls, config: Config) -> None:
         """What a network can be trained with."""
+        super().check(config)
         NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:

@@ -47,6 +47,7 @@ class Joint(Method):
     @classmethod
     def check(cls, config: Config) -> None:
         """Prompts that can be, and images that are in one place."""
+        super().check(config)
         config.method.options.prompt.check()
         if config.partition.scheme == "local":
             raise ConfigError(

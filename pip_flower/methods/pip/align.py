@@ -49,6 +49,7 @@ class AlignedPIP(PIP):
     """Clients do what PIP's clients do; the server refits, and prediction reads what it refitted."""
 
     options: AlignedPIPOptions
+    has_released_code = False
 
     @classmethod
     def check(cls, config: Config) -> None:

@@ -76,22 +76,17 @@ class DriftingPIP(PIP):
     `discriminant.weight` [K, D], `discriminant.bias` [K]; `old.x`: prompts x as the task before left them."""
 
     options: DriftingPIPOptions
+    has_released_code = False
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """The server computes the head; nobody has released such a method."""
+        """The server computes the head."""
         super().check(config)
         if config.method.options.head == "private":
             raise ConfigError(
                 "method.head",
                 "'private' has no meaning: the server computes the head",
                 "Give method.head=shared",
-            )
-        if config.fidelity == "released":
-            raise ConfigError(
-                "fidelity",
-                "'released' has no meaning: the released code has no pip-drift",
-                "Give fidelity=paper",
             )
 
     def __init__(self, workspace: Workspace, options: DriftingPIPOptions) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from pip_flower import prototypes
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds
-from pip_flower.data.batches import batches
+from pip_flower.data.batches import own_batches
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
@@ -20,7 +20,7 @@ from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.training import Injection, PromptTrainer
 from pip_flower.models.prompts import PromptStructure
 from pip_flower.prototypes import Prototypes
-from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.runtime.streams import torch_stream
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,17 @@ class PrototypeSharing:
             return {}
         return Prototypes.from_arrays(arrays).select(self.workspace.tasks.classes[task]).as_arrays()
 
-    def merged(self, updates: Sequence[Arrays], weights: Sequence[float], arrays: Arrays) -> NamedArrays:
+    def merged(
+        self, task: int, updates: Sequence[Arrays], weights: Sequence[float], arrays: Arrays
+    ) -> NamedArrays:
         """On the server: each class's Gaussian over those who hold it (Eq. 14-15)."""
         if not self.options.share:
             return {}
         reported = [Prototypes.from_arrays(update) for update in updates]
         known, rule = Prototypes.from_arrays(arrays), self.workspace.config.aggregation
         found = prototypes.robust_merge(reported, weights, known, self.fidelity, rule)
+        if not self.fidelity.keeps_unreported:
+            known = known.without(self.workspace.tasks.classes[task])
         return prototypes.update(known, found).as_arrays()
 
     def expected(self) -> dict[str, ArraySpec]:
@@ -94,12 +98,14 @@ class PrototypeSharing:
 
     def own(self, trainer: PromptTrainer, job: ClientJob) -> Prototypes:
         """Statistics of the client's features (section 4)."""
-        samples, tables = job.samples, []
-        generator = torch_stream(self.workspace.config.seed, "prototype-views", job.round, job.partition)
+        samples, tables, names = job.samples, [], (job.round, job.partition)
+        generator = torch_stream(self.workspace.config.seed, "prototype-views", *names)
+        rng = self.workspace.stream("prototype-batches", *names)
+        order = self.fidelity.prototype_order(len(samples), self.workspace.pool_size(job.task), rng)
         needs_query = self.structure.needs_query(job.task)
         # The query sees the view that the prompted model sees: the deterministic one's is known.
         known = self.workspace.queries(samples) if needs_query and self._sees_test_views() else None
-        for rows in batches(np.arange(len(samples)), self.workspace.config.evaluation.batch_size):
+        for rows in own_batches(order, self._batch_size(), len(samples)):
             images = self._view(samples.images[rows], generator)
             queries = None
             if needs_query:
@@ -113,7 +119,7 @@ class PrototypeSharing:
         """Prototypes to append to every batch of the epoch; beta is drawn anew in each."""
         if not len(known):
             return None
-        rng = stream(self.workspace.config.seed, "injection", job.round, job.partition, epoch)
+        rng = self.workspace.stream("injection", job.round, job.partition, epoch)
         copies = self._copies(known, job.samples)
         features, labels = prototypes.augmented(known, copies, rng, self.fidelity)
         targets = self.workspace.tasks.targets(labels, job.task)
@@ -124,6 +130,10 @@ class PrototypeSharing:
         if self._sees_test_views():
             return self.workspace.views.test(images)
         return self.workspace.views.train(images, generator)
+
+    def _batch_size(self) -> int:
+        config = self.workspace.config
+        return self.fidelity.prototype_batch_size(config.training.batch_size, config.evaluation.batch_size)
 
     def _sees_test_views(self) -> bool:
         return self.fidelity.prototype_view == "test"
