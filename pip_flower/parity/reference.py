@@ -74,7 +74,9 @@ class ReferenceModel:
         self.method = "pip-dualprompt" if "g_prompt" in params else "pip-l2p"
         self.config = released_config(self.method)
         self.options = dataclasses.replace(self._options(), matching=matching)
-        self.structure: PromptStructure = make_structure(self.options, backbone, self.fidelity)
+        self.structure: PromptStructure = make_structure(
+            self.options, backbone, self.fidelity, len(class_mask)
+        )
         self.head = LinearHead(backbone.dim)
         self.state = self._ours()
 

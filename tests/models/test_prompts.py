@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from pip_flower.config.schema import ConfigError
-from pip_flower.models.prompts import PromptStructure
-from support.toy import images, toy_backbone, toy_state, toy_structure
+from pip_flower.fidelity import Paper
+from pip_flower.models.prompts import PromptStructure, make_structure
+from pip_flower.models.prompts.l2p import L2P
+from support.toy import config, images, toy_backbone, toy_state, toy_structure
 
 METHODS = ["pip-dualprompt", "pip-l2p"]
 
@@ -122,3 +124,23 @@ def test_structures_work_on_any_depth_width_and_kind(method: str) -> None:
     structure = toy_structure(method, backbone=backbone)
     state = toy_state(structure, tasks=3)
     assert forward(structure, state, 3).shape == (3, 48)
+
+
+@pytest.mark.parametrize(("tasks", "pool", "top_k"), [(3, 3, 3), (5, 5, 5), (20, 20, 5)])
+def test_l2p_has_a_prompt_for_each_task(tasks: int, pool: int, top_k: int) -> None:
+    options = config("pip-l2p").method.options.prompt
+    structure = make_structure(options, toy_backbone(), Paper(), tasks)
+    assert isinstance(structure, L2P)
+    state = toy_state(structure)
+    assert state["pool.prompt"].shape == (pool, 5, 32)
+    assert state["pool.key"].shape == (pool, 32)
+    query = structure.backbone.query(images(2))
+    assert structure.choose(query, state["pool.key"], structure.top_k).slots.shape == (2, top_k)
+
+
+def test_a_pool_of_a_given_size_has_that_size() -> None:
+    options = config("pip-l2p", "method.prompt.pool=7").method.options.prompt
+    structure = make_structure(options, toy_backbone(), Paper(), tasks=3)
+    assert toy_state(structure)["pool.prompt"].shape == (7, 5, 32)
+    with pytest.raises(ConfigError, match="8 prompts cannot be chosen from a pool of 7"):
+        config("pip-l2p", "method.prompt.pool=7 method.prompt.top_k=8")

@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from rich.console import Console
 
 from pip_flower.cli import main
+from pip_flower.config.compose import Selection
+from pip_flower.method.configuration import load_config
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.live import LiveProgress, find_run
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
@@ -119,3 +122,25 @@ def test_replies_that_were_not_used_are_shown_with_their_reasons(
     console.print(failure_table([result]))
     text = console.export_text()
     assert text.index("it claims # samples") < text.index("general has NaN [in it]")
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "said"),
+    [
+        ("pip-dualprompt", "", "sample"),
+        ("pip-l2p", "method.prompt.selection=batch", "batch"),
+        ("pip-dualprompt", "fidelity=released", "batch"),
+        ("joint", "", ""),
+        ("pip-drift", "", ""),
+        ("ncm", "", ""),
+    ],
+)
+def test_how_prompts_were_chosen_is_said_where_they_were(
+    small_run: dict[str, Any], finished: RunDirectory, method: str, overrides: str, said: str
+) -> None:
+    run = small_run | {"method": method, "overrides": f"{small_run['overrides']} {overrides}"}
+    config = load_config(Selection.from_run_config(run))
+    finished.config.write_text(yaml.safe_dump(config.as_mapping()))
+    result = RunResult.read(finished.path)
+    assert result.selection == said
+    assert ("prompts chosen by" in str(accuracy_table([result]).title)) is bool(said)

@@ -50,14 +50,17 @@ class PIP(Method):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Prompts that can be."""
+        """Prompts and prototypes that can be."""
         super().check(config)
+        config.method.options.prototypes.check()
         config.method.options.prompt.check()
 
     def __init__(self, workspace: Workspace, options: PIPOptions) -> None:
         super().__init__(workspace, options)
         self.fidelity = fidelity_named(workspace.config.fidelity)
-        self.structure = make_structure(options.prompt, workspace.backbone, self.fidelity)
+        self.structure = make_structure(
+            options.prompt, workspace.backbone, self.fidelity, len(workspace.tasks)
+        )
         self.head = LinearHead(workspace.backbone.dim)
         self.sharing = PrototypeSharing(workspace, self.structure, options.prototypes)
 

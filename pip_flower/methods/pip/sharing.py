@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pip_flower import prototypes
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.schema import Bounds
+from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.data.batches import own_batches
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob
@@ -25,13 +25,25 @@ from pip_flower.runtime.streams import torch_stream
 
 @dataclass(frozen=True)
 class PrototypeOptions:
-    """Sharing and injection of class prototypes."""
+    """Sharing and injection of class prototypes; copies are the augmented ones beside a class's mean."""
 
     share: bool
     min_samples: Annotated[int, Bounds(1)]
     augment: Literal["fixed", "balance"]
     copies: Annotated[int, Bounds(0)]
     first_round: Literal["local", "none"]
+    min_copies: Annotated[int, Bounds(0)] = 0
+    max_copies: Annotated[int, Bounds(0)] = 0
+    augment_from: Annotated[int, Bounds(1)] = 1
+
+    def check(self) -> None:
+        """Refuse a range of copies that is empty."""
+        if 0 < self.max_copies < self.min_copies:
+            raise ConfigError(
+                "method.prototypes.max_copies",
+                f"{self.max_copies} copies at most are fewer than {self.min_copies} at least",
+                f"Give method.prototypes.min_copies = {self.min_copies} or more, or 0 for any number",
+            )
 
 
 class PrototypeSharing:
@@ -120,7 +132,7 @@ class PrototypeSharing:
         if not len(known):
             return None
         rng = self.workspace.stream("injection", job.round, job.partition, epoch)
-        copies = self._copies(known, job.samples)
+        copies = self._copies(known, job.samples, epoch)
         features, labels = prototypes.augmented(known, copies, rng, self.fidelity)
         targets = self.workspace.tasks.targets(labels, job.task)
         device = self.workspace.device
@@ -138,12 +150,16 @@ class PrototypeSharing:
     def _sees_test_views(self) -> bool:
         return self.fidelity.prototype_view == "test"
 
-    def _copies(self, known: Prototypes, samples: Samples) -> NDArray[np.int64]:
+    def _copies(self, known: Prototypes, samples: Samples, epoch: int) -> NDArray[np.int64]:
         """How many augmented prototypes each class gets beside its mean."""
-        if self.options.augment == "fixed":
-            return np.full(len(known), self.options.copies, dtype=np.int64)
+        options = self.options
+        if epoch + 1 < options.augment_from:
+            return np.zeros(len(known), dtype=np.int64)
+        if options.augment == "fixed":
+            return np.full(len(known), options.copies, dtype=np.int64)
         size = self.workspace.config.training.batch_size
-        return prototypes.balanced_copies(known.classes, samples.labels, size)
+        balanced = prototypes.balanced_copies(known.classes, samples.labels, size)
+        return balanced.clip(options.min_copies, options.max_copies or None)
 
 
 def prototype_specs(dim: int, finite_variance: bool) -> dict[str, ArraySpec]:
