@@ -23,6 +23,8 @@ _LARGEST = {
     "method.align.learning_rate": 0.1,
     "method.weight_decay": 0.01,
 }
+# Numbers that mean something to three clients, of which two take part in a round.
+_GIVEN = {"population.initial": (0, 1, 2, 3)}
 # What would need other data, or be slow.
 _EXCLUDED = {"partition.scheme": ("local",), "method.stem": ("small",)}
 # Steps from a number's least value: its next, some, and more than a client of the tiny run holds.
@@ -39,6 +41,7 @@ class Option:
 
 _OTHERS = (
     Option("fidelity", ("paper", "released")),
+    Option("dataset.validation_fraction", (0.0, 0.4)),
     Option("schedule.base_classes", (0, 1, 3)),
     Option("federation.clients_per_round", (1, 3)),
     Option("federation.min_clients", (1, 2)),
@@ -80,6 +83,8 @@ def _allowed(key: str, hint: Any) -> tuple[Any, ...]:
 
 
 def _numbers(key: str, kind: type, bounds: Bounds) -> tuple[Any, ...]:
+    if key in _GIVEN:
+        return _GIVEN[key]
     low = bounds.minimum or 0.0
     high = _LARGEST.get(key, bounds.maximum)
     if kind is int:
