@@ -73,7 +73,7 @@ class FastRound:
     """What a client of this project does; queries come from the cache."""
 
     def __init__(self, backbone: Backbone, samples: int, batch_size: int, prompt_length: int = 5) -> None:
-        self.structure = make_structure(options(prompt_length), backbone, Paper())
+        self.structure = make_structure(options(prompt_length), backbone, Paper(), tasks=1)
         self.work = make_work(self.structure, samples, batch_size)
         self.queries: Tensor | None = None
 

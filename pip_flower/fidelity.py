@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Floats = NDArray[np.floating]
+Rows = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
 Selection = Literal["sample", "batch"]
 Query = Literal["cached", "augmented"]
@@ -42,6 +43,21 @@ class Paper:
     remembers_accuracies = True
     # Clients hold a fixed share of a task's samples, or draw classes anew in every round from a shared pool.
     redraws_classes = False
+    # A class of the task that nobody reports in a round keeps the Gaussian of the rounds before.
+    keeps_unreported = True
+
+    def batch_order(self, samples: int, pool: int, rng: np.random.Generator) -> Rows:  # noqa: ARG002
+        """What the batches of an epoch are cut from, in order: a client's own samples, shuffled. Positions
+        from `samples` to `pool` would be those of others who hold the task; they fall out of a batch."""
+        return rng.permutation(samples)
+
+    def prototype_order(self, samples: int, pool: int, rng: np.random.Generator) -> Rows:  # noqa: ARG002
+        """The same for the pass that prototypes are taken from: a client's own samples as they come."""
+        return np.arange(samples)
+
+    def prototype_batch_size(self, training: int, evaluation: int) -> int:  # noqa: ARG002
+        """Of that pass, given the configured sizes."""
+        return evaluation
 
     def selection(self, configured: Selection) -> Selection:
         """Whether each sample chooses its prompts, or the batch by majority vote."""
@@ -123,9 +139,22 @@ class Released(Paper):
     prototype_view = "train"
     may_inject_own = False
     redraws_classes = True
+    keeps_unreported = False
     keeps_head = True
     candidates = "all"
     remembers_accuracies = False
+
+    def batch_order(self, samples: int, pool: int, rng: np.random.Generator) -> Rows:  # noqa: ARG002
+        """Everybody's samples of the task, shuffled: batches shrink to the client's classes."""
+        return rng.permutation(pool)
+
+    def prototype_order(self, samples: int, pool: int, rng: np.random.Generator) -> Rows:
+        """The batches of training once more; variances are those of batches, so it matters."""
+        return self.batch_order(samples, pool, rng)
+
+    def prototype_batch_size(self, training: int, evaluation: int) -> int:  # noqa: ARG002
+        """That of training."""
+        return training
 
     def selection(self, configured: Selection) -> Selection:  # noqa: ARG002
         """The batch votes, whatever is configured."""

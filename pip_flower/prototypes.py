@@ -35,6 +35,10 @@ class Prototypes:
         """The rows of those of `classes` that are in the table."""
         return self.at(np.isin(self.classes, list(classes)))
 
+    def without(self, classes: Iterable[int]) -> "Prototypes":
+        """The rows of all other classes."""
+        return self.at(~np.isin(self.classes, list(classes)))
+
     def at_least(self, samples: int) -> "Prototypes":
         """The rows that rest on `samples` samples or more."""
         return self.at(self.count >= samples)

@@ -62,7 +62,7 @@ def test_bad_input_is_named(
         ("runtime.device=gpu", "'gpu' is not a device. Give auto, cpu, cuda or cuda:N"),
         ("dataset.source=cifar10", "'cifar10' is not known. Choose from: cifar100, "),
         ("dataset.class_names=[a,b,c]", "3 names are not those of dataset.classes = 10"),
-        ("method.prompt.top_k=50", "50 prompts cannot be chosen from a pool of 10"),
+        ("method.prompt.top_k=50 method.prompt.pool=10", "50 prompts cannot be chosen from a pool of 10"),
         ("method.name=pip-duelprompt", "'pip-duelprompt' is not known. Choose from: "),
     ],
 )

@@ -10,13 +10,16 @@ import torch
 
 from pip_flower import prototypes
 from pip_flower.config.compose import Selection
+from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
+from pip_flower.data.batches import own_batches
 from pip_flower.fidelity import Paper, Released, fidelity_named
 from pip_flower.method.configuration import load_config
 from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution
 from pip_flower.method.registry import make_method
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.pip import PIP
+from pip_flower.methods.pip.training import PromptTrainer
 from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts.dualprompt import DualPrompt
 from pip_flower.rounds.strategy import TaskStrategy
@@ -280,3 +283,104 @@ def test_released_clients_draw_their_classes_anew_in_every_round(small_run: dict
     assert all(len(ids) == 3 * 16 for clients in released for ids in clients)
     assert released[0] != released[1]
     assert set.intersection(*released[0][:2]) or set.intersection(*released[0][2:])
+
+
+def test_batches_of_the_released_code_are_cut_from_the_whole_task() -> None:
+    rng = np.random.default_rng(0)
+    assert sorted(PAPER.batch_order(4, 10, rng)) == list(range(4))
+    order = RELEASED.batch_order(4, 10, rng)
+    assert sorted(order) == list(range(10))
+    found = own_batches(order, 5, 4)
+    assert [batch.tolist() for batch in found] == [
+        [r for r in part if r < 4] for part in (order[:5], order[5:])
+    ]
+    assert own_batches(np.array([7, 8, 1, 9]), 2, 4)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize(("method", "count"), [("paper", 2), ("released", 4)], indirect=["method"])
+def test_steps_of_an_epoch(method: PIP, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with 16 of a task's 32 samples, in batches of 8: two full ones, or four of about half the
+    size; the classes of others never reach a step."""
+    samples = method.workspace.data.train.take(np.arange(16))
+    assert set(samples.labels) == {0}
+    steps: list[int] = []
+    original = PromptTrainer.loss
+    monkeypatch.setattr(
+        PromptTrainer,
+        "loss",
+        lambda self, batch, *a: steps.append(len(batch.targets)) or original(self, batch, *a),
+    )
+    sent = {**method.start_task(0, {}), **prototypes.empty(method.workspace.backbone.dim).as_arrays()}
+    method.fit(ClientJob(1, 0, 0, sent, samples, {}))
+    first, second = steps[:count], steps[count:]
+    assert len(second) == count
+    assert sum(first) == sum(second) == 16
+    # Shuffled anew in every epoch.
+    assert (first == second) is (count == 2)
+
+
+@pytest.mark.parametrize(("method", "count"), [("paper", 1), ("released", 4)], indirect=["method"])
+def test_batches_that_prototypes_are_taken_from(
+    method: PIP, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paper: as large as in evaluation, in order. Released: once more those of training, whose variances
+    are then merged."""
+    samples = method.workspace.data.train.take(np.arange(24))
+    seen: list[int] = []
+    original = prototypes.summarise
+    monkeypatch.setattr(prototypes, "summarise", lambda z, *a: seen.append(len(z)) or original(z, *a))
+    sent = {**method.start_task(0, {}), **prototypes.empty(method.workspace.backbone.dim).as_arrays()}
+    monkeypatch.setattr(method.sharing, "injects_own", lambda: False)
+    method.fit(ClientJob(1, 0, 0, sent, samples, {}))
+    assert len(seen) == count
+    assert sum(seen) == 24
+
+
+@pytest.mark.parametrize(
+    ("method", "known"), [("paper", [0, 1, 2, 3]), ("released", [0, 1, 3])], indirect=["method"]
+)
+def test_a_class_that_nobody_reports_in_a_round(method: PIP, known: list[int]) -> None:
+    """The table of a task is kept, or rebuilt in every round; earlier tasks keep theirs."""
+
+    def table(classes: list[int]) -> dict[str, Any]:
+        rows = np.ones((len(classes), method.workspace.backbone.dim))
+        return prototypes.Prototypes(np.array(classes), rows, rows, np.ones(len(classes))).as_arrays()
+
+    merged = method.sharing.merged(1, [table([3])], [1.0], table([0, 1, 2, 3]))
+    assert merged["prototype.classes"].tolist() == known
+
+
+def test_settings_of_the_released_code_come_with_it_and_can_be_overridden() -> None:
+    config = load_config(Selection(overrides="fidelity=released"))
+    assert (config.training.learning_rate, config.training.batch_size) == (0.015, 128)
+    assert config.training.learning_rate == 0.03 * config.training.batch_size / 256
+    assert (config.evaluation.batch_size, config.dataset.normalize) == (128, "none")
+    assert load_config(Selection()).evaluation.batch_size == 256
+    changed = load_config(Selection(overrides="training.learning_rate=0.1 fidelity=released"))
+    assert (changed.training.learning_rate, changed.training.batch_size) == (0.1, 128)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "icarl", "ncm", "ranpac", "frozen-head", "joint", "pip-align"])
+def test_what_was_never_released_is_refused(method: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"fidelity \(set in overrides\): 'released' .* Give fidelity=paper"
+    ):
+        load_config(Selection(method=method, overrides="fidelity=released"))
+
+
+def test_test_images_vote_in_batches_of_the_configured_size(
+    small_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {**small_run, "overrides": f"{small_run['overrides']} fidelity=released evaluation.batch_size=5"}
+    method = make_method(Workspace(load_config(Selection.from_run_config(run))))
+    assert isinstance(method, PIP)
+    votes: list[int] = []
+    original = method.fidelity.vote
+    monkeypatch.setattr(
+        method.structure.fidelity,
+        "vote",
+        lambda choices, *a: votes.append(len(choices)) or original(choices, *a),
+    )
+    arrays = {name: torch.from_numpy(value) for name, value in method.start_task(0, {}).items()}
+    method.scores(arrays, method.workspace.test_samples(0), tasks=1)
+    assert votes == [5, 5, 2]

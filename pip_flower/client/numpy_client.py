@@ -48,6 +48,9 @@ class FederatedClient(NumPyClient):
             "backbone": self.method.fingerprint(),
             "method": entry(workspace.config.method.name).package,
         }
+        if self.method.tests_on_clients():
+            # The server may have no data to find out with.
+            workspace.check_partition()
         if workspace.reports_holdings():
             properties["held"] = json.dumps(workspace.holdings(self.partition))
         return properties

@@ -1,8 +1,8 @@
 """YAML files and overrides to one checked configuration.
 
 Later sources win: conf/base.yaml, then the dataset, federation and method files that the experiment
-selects, then the experiment's own keys, then the overrides, then an explicit seed and data directory. For
-learning rates see `learning_rates.py`.
+selects, then the experiment's own keys, then what the fidelity brings with it, then the overrides, then an
+explicit seed and data directory. For learning rates see `learning_rates.py`.
 """
 
 import re
@@ -91,6 +91,9 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
         raise ConfigError(key, "is not a group", f"Groups: {', '.join(_GROUPS)}", source)
     refuse_common_rate(experiment, source)
     _merge(values, experiment, origins, source)
+    fidelity = overrides.get("fidelity", values.get("fidelity"))
+    if fidelity in available("fidelity"):
+        _merge(values, read_group("fidelity", fidelity), origins, f"conf/fidelity/{fidelity}.yaml")
     _merge(values, overrides, origins, "overrides")
     values["experiment"] = name
     if selection.seed >= 0:

@@ -5,6 +5,8 @@ parts that methods share, `pip_flower.methods`, `pip_flower.models` and `pip_flo
 """
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
+from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution, Exchange
 from pip_flower.method.merging import Kept, Mean, Merge, Sum
@@ -18,6 +20,8 @@ __all__ = [
     "Arrays",
     "ClientJob",
     "ClientUpdate",
+    "Config",
+    "ConfigError",
     "Contribution",
     "Exchange",
     "Kept",

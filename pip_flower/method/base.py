@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import Exchange
 from pip_flower.method.workspace import Workspace
@@ -26,8 +28,21 @@ class Method(Exchange):
     conclusion: Exchange | None = None
     # Whether it works on the frozen ViT of the configuration's section `backbone`.
     uses_backbone = True
+    # Whether its authors released code that `fidelity: released` reproduces.
+    has_released_code = False
     # Whether a client that has replied once in a task is not asked again before the next task.
     asks_once_per_task = False
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raise a `ConfigError` for a configuration that the method cannot work with, before anything is
+        loaded; its own options are `config.method.options`."""
+        if config.fidelity == "released" and not cls.has_released_code:
+            raise ConfigError(
+                "fidelity",
+                f"'released' has no meaning: there is no released code of {config.method.name}",
+                "Give fidelity=paper",
+            )
 
     def __init__(self, workspace: Workspace, options: object) -> None:
         super().__init__(workspace)
@@ -93,6 +108,10 @@ class Method(Exchange):
     def predicts_on_clients(self) -> bool:
         """Whether only clients can predict, so that evaluation is theirs whatever is configured."""
         return False
+
+    def tests_on_clients(self) -> bool:
+        """Whether accuracy is measured by the clients."""
+        return self.config.evaluation.where == "clients" or self.predicts_on_clients()
 
     def own_arrays(self, tasks: int, memory: Arrays) -> NamedArrays:  # noqa: ARG002
         """What a client adds from its memory to the global arrays in order to predict."""

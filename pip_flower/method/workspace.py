@@ -24,7 +24,7 @@ from pip_flower.models.heads import Head
 from pip_flower.models.query_cache import QueryCache, image_key
 from pip_flower.runtime.devices import canonical_batch, numerics, prepare_process
 from pip_flower.runtime.process import cache_directory, once_per_process
-from pip_flower.runtime.streams import torch_stream
+from pip_flower.runtime.streams import stream, torch_stream
 
 _STORED_AT_ONCE = 256
 Part = Literal["train", "test"]
@@ -89,16 +89,26 @@ class Workspace:
         drawn = drawn_classes(self.config, self.tasks, task, partition, round_)
         return self.data.train.take(np.flatnonzero(np.isin(self.data.train.labels, drawn)))
 
+    def pool_size(self, task: int) -> int:
+        """How many training samples of the task there are in all."""
+        return len(self.tasks.rows(self.data.train.labels, task))
+
+    def stream(self, *names: str | int) -> np.random.Generator:
+        """The run's random stream of that name."""
+        return stream(self.config.seed, *names)
+
     def check_data(self) -> None:
         """Fail now, not rounds later, if the data does not fit the configuration or leaves a client empty."""
         require_images(self.data.class_names, self._part("test").labels, self.config.evaluation.split)
-        if self.is_local:
-            return
-        for task in range(len(self.tasks)):
-            parts = self._dealt(task, "train")
+        for task, parts in enumerate(self.check_partition()):
             idle = [int(p) for p in active_clients(self.config, task) if not len(parts[p])]
             if idle:
                 say(f"clients {idle} hold no samples of task {task + 1} and sit it out")
+
+    def check_partition(self) -> list[list[NDArray[np.int64]]]:
+        """Fail now if a client is left empty that must not be; the rows of each client in each task, if data
+        are dealt out."""
+        return [] if self.is_local else [self._dealt(task, "train") for task in range(len(self.tasks))]
 
     def reports_holdings(self) -> bool:
         """Whether the server must ask clients what they hold, because it cannot know."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
@@ -20,6 +21,12 @@ class FedAvg(Method):
 
     uses_backbone = False
     options: NetworkOptions
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """What a network can be trained with."""
+        super().check(config)
+        NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
         super().__init__(workspace, options)

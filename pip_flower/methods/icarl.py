@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
@@ -44,6 +45,12 @@ class ICaRL(Method):
 
     uses_backbone = False
     options: ICaRLOptions
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """What a network can be trained with."""
+        super().check(config)
+        NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:
         super().__init__(workspace, options)

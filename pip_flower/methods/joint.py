@@ -1,6 +1,7 @@
-"""Joint: prompts and head trained in one place on the pooled data of all tasks seen; the upper bound.
+"""Joint: pooled training of prompts and head, in one place on the data of all tasks seen.
 
-It breaks the rules that the others keep (data is pooled, old samples are kept), and so shows what they cost.
+It breaks the rules that the others keep (data is pooled, old samples are kept), and so shows what they cost
+this model; other models may do better without breaking them.
 All data are one task to it, whose prompts every sample gets: none can be chosen wrongly.
 """
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
 from pip_flower.config.schema import ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import Paper
@@ -43,16 +45,22 @@ class Joint(Method):
 
     options: JointOptions
 
-    def __init__(self, workspace: Workspace, options: JointOptions) -> None:
-        super().__init__(workspace, options)
-        if workspace.is_local:
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Prompts that can be, and images that are in one place."""
+        super().check(config)
+        config.method.options.prompt.check()
+        if config.partition.scheme == "local":
             raise ConfigError(
                 "method.name",
                 "joint trains in one place, but with partition.scheme=local every node keeps its own images",
                 "Choose another method",
             )
+
+    def __init__(self, workspace: Workspace, options: JointOptions) -> None:
+        super().__init__(workspace, options)
         self.head = LinearHead(workspace.backbone.dim)
-        self.structure = make_structure(options.prompt, workspace.backbone, Paper())
+        self.structure = make_structure(options.prompt, workspace.backbone, Paper(), len(workspace.tasks))
 
     def samples(self, task: int, partition: int, round_: int) -> Samples:  # noqa: ARG002
         """Everybody's samples of all tasks so far."""
@@ -133,4 +141,4 @@ class Joint(Method):
             yield Batch(images, queries[rows], targets[rows])
 
 
-register("joint", title="Joint training (upper bound)", options=JointOptions, method=Joint)
+register("joint", title="Pooled training of prompts and head", options=JointOptions, method=Joint)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from pip_flower.parity.client_round import CLIENT_ROUND, check_client_round
 from pip_flower.parity.deviation import Deviation
 from pip_flower.parity.federation import (
     check_averages,
@@ -29,6 +30,8 @@ def check_all(directory: Path) -> list[Deviation]:
     mask = dualprompt["class_mask"]
     # The toy ViT's files do not say how many heads it has; prompts are stored by head.
     backbone = load_toy(directory, heads=dualprompt["param.g_prompt"].shape[3])
+    # The authors' code was not recorded over a whole round; a second implementation is.
+    whole_round = [Fixture(directory, CLIENT_ROUND)] if (directory / CLIENT_ROUND).is_file() else []
     return [
         *check_forward(dualprompt, backbone),
         *check_forward(Fixture(directory, "l2p_forward.npz"), backbone),
@@ -36,6 +39,7 @@ def check_all(directory: Path) -> list[Deviation]:
         *check_global_prototypes(Fixture(directory, "fed_weighted_avg_prototype.npz")),
         *check_averages(Fixture(directory, "fed_weighted_avg.npz")),
         *check_epochs(Fixture(directory, "local_epoch.npz"), backbone, mask),
+        *(found for fixture in whole_round for found in check_client_round(fixture, backbone, mask)),
     ]
 
 

@@ -107,7 +107,7 @@ def _check_selection(
     else:
         assert isinstance(structure, L2P)
         keys = model.state["pool.key"]
-        choice = structure.choose(query, keys, structure.options.top_k)
+        choice = structure.choose(query, keys, structure.top_k)
     yield compare(fixture, f"{part}.similarity", cosine(query, keys))
     ours = np.sort(choice.slots.expand(batch, -1).numpy(), axis=1)
     reference = np.sort(fixture[f"{part}.prompt_idx"], axis=1)

@@ -20,15 +20,25 @@ from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts import DualPromptOptions, L2POptions, PromptStructure, make_structure
 from pip_flower.models.weights import load_weights
 from pip_flower.parity.fixtures import Array, Fixture
+from pip_flower.prototypes import Prototypes
 from pip_flower.runtime.devices import prepare_process
 
 BACKBONE = "backbone.npz"
 
 
-def released_config(method: str) -> Config:
+def released_config(method: str, settings: str = "") -> Config:
     """The configuration that reproduces the released code, on one thread of the CPU."""
     overrides = "fidelity=released runtime.device=cpu runtime.precision=float32 runtime.threads=1"
-    return load_config(Selection(method=method, overrides=overrides))
+    return load_config(Selection(method=method, overrides=f"{overrides} {settings}"))
+
+
+def table_of(fixture: Fixture, part: str) -> Prototypes:
+    """The prototypes under `part`; ours are sorted by class, and how many samples are behind them is not
+    stored."""
+    classes = fixture[f"{part}classes"]
+    order = np.argsort(classes)
+    mean, variance = (fixture[f"{part}{what}"][order].astype(np.float64) for what in ("mu", "var"))
+    return Prototypes(classes[order], mean, variance, np.ones(len(classes), dtype=np.int64))
 
 
 def load_toy(directory: Path, heads: int) -> Backbone:
@@ -60,10 +70,13 @@ class ReferenceModel:
         self.fidelity: Paper = fidelity_named("released")
         self.params = dict(params)
         self.class_mask = class_mask
-        method = "pip-dualprompt" if "g_prompt" in params else "pip-l2p"
-        self.config = released_config(method)
-        options = dataclasses.replace(self._options(), matching=matching)
-        self.structure: PromptStructure = make_structure(options, backbone, self.fidelity)
+        self.backbone = backbone
+        self.method = "pip-dualprompt" if "g_prompt" in params else "pip-l2p"
+        self.config = released_config(self.method)
+        self.options = dataclasses.replace(self._options(), matching=matching)
+        self.structure: PromptStructure = make_structure(
+            self.options, backbone, self.fidelity, len(class_mask)
+        )
         self.head = LinearHead(backbone.dim)
         self.state = self._ours()
 

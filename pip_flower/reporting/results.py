@@ -140,6 +140,9 @@ def _selection(config: dict[str, Any]) -> str:
     prompt = config["method"].get("prompt")
     if prompt is None or "selection" not in prompt:
         return ""
+    if config["method"]["name"] == "joint" and prompt["structure"] == "dualprompt":
+        # All tasks share one slot: there is nothing to choose.
+        return ""
     return "batch" if config["fidelity"] == "released" else str(prompt["selection"])
 
 

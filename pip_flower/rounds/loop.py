@@ -49,7 +49,7 @@ class TaskLoop:
         self._participations: dict[int, int] = {}
         # The last round in which each client's reply was merged: what a client goes on from.
         self._last_rounds: dict[int, int] = {}
-        self._clients_evaluate = self.config.evaluation.where == "clients" or method.predicts_on_clients()
+        self._clients_evaluate = method.tests_on_clients()
         self._met: Federation | None = None
         # Digests of the arrays that travel once per task, by task and exchange.
         self._digests: dict[tuple[int, Exchange], str] = {}

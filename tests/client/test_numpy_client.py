@@ -6,9 +6,10 @@ import pytest
 from flwr.client import NumPyClient
 
 from pip_flower.client.numpy_client import FederatedClient
+from pip_flower.config.schema import ConfigError
 from pip_flower.models.backbone import backbone_loads
 from pip_flower.rounds.strategy import TaskStrategy
-from support.runs import strategy_for
+from support.runs import Notes, play, strategy_for
 
 
 @pytest.fixture
@@ -87,3 +88,14 @@ def test_messages_carry_nothing_but_prompts_head_and_prototypes(
         for record in reply.content.metric_records.values():
             known = ("num-examples", "first_epoch_loss", "last_epoch_loss", "backbone_loads", "fit_seconds")
             assert set(record) <= set(known)
+
+
+def test_a_partition_that_leaves_a_client_empty_is_refused_before_the_first_round(
+    small_run: dict[str, Any],
+) -> None:
+    """Also where clients test, and the server need not have any data to find out with."""
+    overrides = "partition.scheme=dirichlet partition.alpha=0.001 evaluation.where=clients"
+    notes = Notes()
+    with pytest.raises(ConfigError, match="federation.clients.*would get none.*partition.empty=allow"):
+        play(small_run | {"overrides": f"{small_run['overrides']} {overrides}"}, notes=notes)
+    assert not notes.rounds

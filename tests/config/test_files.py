@@ -138,6 +138,14 @@ def test_every_key_of_base_has_a_comment() -> None:
             "fidelity (set in overrides): 'exact' is not one of the choices. Choose from: paper",
         ),
         ("method.prompt.structure=coda", "method.prompt.structure (set in overrides): 'coda' is not one of"),
+        (
+            "method.prompt.expert_blocks=[1,2]",
+            "method.prompt.expert_blocks (set in overrides): [1, 2] gives a block a second prefix.",
+        ),
+        (
+            "method.prompt.general_blocks=[0,0]",
+            "method.prompt.general_blocks (set in overrides): [0, 0] gives",
+        ),
         ("method.name=pip-duelprompt", "'pip-duelprompt' is not known. Choose from: "),
         ("dataset.crop_scale=[0.9,0.1]", "dataset.crop_scale (set in overrides): 0.9 is above 0.1"),
         ("backbone.weights=vit.pth", "'vit.pth' is a relative path"),

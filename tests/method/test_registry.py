@@ -108,6 +108,32 @@ def test_without_a_file_the_defaults_of_its_options_hold(tmp_path: Path) -> None
     assert said == ["theirs theirs 0.5", "2.0", "True"]
 
 
+def test_its_own_check_refuses_a_configuration_before_anything_is_loaded(tmp_path: Path) -> None:
+    check = """
+from pip_flower.method import ConfigError
+
+def check(config):
+    if config.method.options.strength > config.training.epochs:
+        raise ConfigError("method.strength", f"{config.method.options.strength} is too strong", "Give less")
+
+Theirs.check = check
+"""
+    package(tmp_path, "x", METHOD.format(name="theirs") + check)
+    said = ask(
+        tmp_path,
+        """
+        from pip_flower.config.schema import ConfigError
+        from pip_flower.method.configuration import load_config
+        try:
+            load_config(Selection(method="theirs", overrides="method.strength=3"))
+        except ConfigError as error:
+            print(error)
+        print(load_config(Selection(method="theirs", overrides="method.strength=2")).method.options.strength)
+        """,
+    )
+    assert said == ["method.strength (set in overrides): 3.0 is too strong. Give less", "2.0"]
+
+
 def test_files_beside_the_module_are_its_variants(tmp_path: Path) -> None:
     module = package(tmp_path, "x", METHOD.format(name="theirs"))
     (module / "theirs.yaml").write_text("method: {name: theirs, strength: 1}\n")

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from pip_flower.config.schema import ConfigError
-from pip_flower.models.prompts import PromptStructure
-from support.toy import images, toy_backbone, toy_state, toy_structure
+from pip_flower.fidelity import Paper
+from pip_flower.models.prompts import PromptStructure, make_structure
+from pip_flower.models.prompts.l2p import L2P
+from support.toy import config, images, toy_backbone, toy_state, toy_structure
 
 METHODS = ["pip-dualprompt", "pip-l2p"]
 
@@ -111,18 +113,9 @@ def test_l2p_reads_the_mean_of_its_inserted_tokens() -> None:
     assert torch.allclose(forward(structure, state, 4), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("method", "changes", "message"),
-    [
-        ("pip-dualprompt", {"expert_blocks": (5, 6)}, "method.prompt.expert_blocks.*6 blocks.*0 to 5"),
-        ("pip-dualprompt", {"expert_blocks": (1, 2)}, "expert_blocks.*second prefix"),
-        ("pip-dualprompt", {"general_blocks": (0, 0)}, "general_blocks.*second prefix"),
-        ("pip-l2p", {"top_k": 11}, "11 prompts cannot be chosen from a pool of 10"),
-    ],
-)
-def test_impossible_structures_are_refused(method: str, changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        toy_structure(method, **changes)
+def test_blocks_that_the_backbone_does_not_have_are_refused() -> None:
+    with pytest.raises(ConfigError, match="method.prompt.expert_blocks.*6 blocks.*0 to 5"):
+        toy_structure("pip-dualprompt", expert_blocks=(5, 6))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,3 +124,23 @@ def test_structures_work_on_any_depth_width_and_kind(method: str) -> None:
     structure = toy_structure(method, backbone=backbone)
     state = toy_state(structure, tasks=3)
     assert forward(structure, state, 3).shape == (3, 48)
+
+
+@pytest.mark.parametrize(("tasks", "pool", "top_k"), [(3, 3, 3), (5, 5, 5), (20, 20, 5)])
+def test_l2p_has_a_prompt_for_each_task(tasks: int, pool: int, top_k: int) -> None:
+    options = config("pip-l2p").method.options.prompt
+    structure = make_structure(options, toy_backbone(), Paper(), tasks)
+    assert isinstance(structure, L2P)
+    state = toy_state(structure)
+    assert state["pool.prompt"].shape == (pool, 5, 32)
+    assert state["pool.key"].shape == (pool, 32)
+    query = structure.backbone.query(images(2))
+    assert structure.choose(query, state["pool.key"], structure.top_k).slots.shape == (2, top_k)
+
+
+def test_a_pool_of_a_given_size_has_that_size() -> None:
+    options = config("pip-l2p", "method.prompt.pool=7").method.options.prompt
+    structure = make_structure(options, toy_backbone(), Paper(), tasks=3)
+    assert toy_state(structure)["pool.prompt"].shape == (7, 5, 32)
+    with pytest.raises(ConfigError, match="8 prompts cannot be chosen from a pool of 7"):
+        config("pip-l2p", "method.prompt.pool=7 method.prompt.top_k=8")

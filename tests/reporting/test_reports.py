@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from rich.console import Console
 
 import pip_flower
 from pip_flower.cli import main
+from pip_flower.config.compose import Selection
 from pip_flower.flower.revision import revision
+from pip_flower.method.configuration import load_config
 from pip_flower.metrics import AccuracyMatrix
 from pip_flower.reporting.live import LiveProgress, find_run
 from pip_flower.reporting.progress import ProgressFile, ProgressLines
@@ -201,3 +204,25 @@ def test_a_run_tells_which_version_and_revision_it_is_of(finished: RunDirectory)
     about = finished.read_environment()
     assert about["packages"]["pip-flower"] == project["version"] == version("pip-flower")
     assert about["revision"] == revision()
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "said"),
+    [
+        ("pip-dualprompt", "", "sample"),
+        ("pip-l2p", "method.prompt.selection=batch", "batch"),
+        ("pip-dualprompt", "fidelity=released", "batch"),
+        ("joint", "", ""),
+        ("pip-drift", "", ""),
+        ("ncm", "", ""),
+    ],
+)
+def test_how_prompts_were_chosen_is_said_where_they_were(
+    small_run: dict[str, Any], finished: RunDirectory, method: str, overrides: str, said: str
+) -> None:
+    run = small_run | {"method": method, "overrides": f"{small_run['overrides']} {overrides}"}
+    config = load_config(Selection.from_run_config(run))
+    finished.config.write_text(yaml.safe_dump(config.as_mapping()))
+    result = RunResult.read(finished.path)
+    assert result.selection == said
+    assert ("prompts chosen by" in str(accuracy_table([result]).title)) is bool(said)

@@ -33,7 +33,7 @@ def test_sizes_for_cifar100_on_vit_base(method: str, everything: int, per_task: 
     """Ten tasks of ten classes, D = 768: the parameter counts of the paper, and what a task needs of them."""
     options = load_config(Selection(method=method)).method.options
     backbone = cast(Backbone, SimpleNamespace(dim=768, heads=12, depth=12))
-    structure = make_structure(options.prompt, backbone, Paper())
+    structure = make_structure(options.prompt, backbone, Paper(), tasks=10)
     state: dict[str, torch.Tensor] = {}
     generator = torch.Generator().manual_seed(0)
     for task in range(10):

@@ -47,6 +47,7 @@ def write_fixtures(directory: Path, seed: int) -> None:
     epoch = {**shared, "lr": 0.015, "clip": 1.0, "pull_coeff": 1.0}
     files["local_epoch"] = {**epoch, **_epochs(weights, dual, epoch, table, g)}
     files["fed_weighted_avg"] = _averages(dual, g)
+    files["client_round"] = _client_round(weights, dual, table, g)
     for name, arrays in files.items():
         np.savez(directory / f"{name}.npz", **{k: np.asarray(v) for k, v in arrays.items()})
 
@@ -164,20 +165,13 @@ def _kept(f: dict[str, Any], i: int) -> tuple[Tensor, Tensor]:
 
 def _prototypes(w: Params, p: Params, f: dict[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    stats: dict[int, list[tuple[int, Tensor, Tensor]]] = {}
+    seen = []
     for i in range(3):
         x, y = _kept(f, i)
         z = _forward(w, p, x, train=True)["pre_logits"]
         out |= {f"batch{i}.features": z, f"batch{i}.kept_y": y}
-        for c in y.unique().tolist():
-            stats.setdefault(c, []).append((int((y == c).sum()), z[y == c].mean(0), z[y == c].var(0)))
-    classes = list(stats)[::-1]
-    mean, var = [], []
-    for c in classes:
-        n = sum(m for m, _, _ in stats[c])
-        mean.append(sum(m * mu for m, mu, _ in stats[c]) / n)
-        var.append(sum(m * (v + mu**2) for m, mu, v in stats[c]) / n - mean[-1] ** 2)
-    out |= {"classes": torch.tensor(classes), "mu": torch.stack(mean), "var": torch.stack(var)}
+        seen.append((z, y))
+    out |= _statistics(seen)
     x, y = f["batch0.x"][:5], torch.tensor([11, 11, 11, 19, 11])
     z = _forward(w, p, x, train=True)["pre_logits"]
     several = z[y == 11]
@@ -185,6 +179,61 @@ def _prototypes(w: Params, p: Params, f: dict[str, Any]) -> dict[str, Any]:
     out["nan.mu"] = torch.stack([several.mean(0), z[3]])
     out["nan.var"] = torch.stack([several.var(0), torch.full((32,), torch.nan)])
     return out
+
+
+def _statistics(batches: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    """Class means, and the unbiased variances of batches merged as if they were the population's."""
+    stats: dict[int, list[tuple[int, Tensor, Tensor]]] = {}
+    for z, y in batches:
+        for c in y.unique().tolist():
+            # A variance of one sample is NaN; torch warns of it, and the release does not care.
+            one = torch.full((32,), torch.nan)
+            spread = z[y == c].var(0) if (y == c).sum() > 1 else one
+            stats.setdefault(c, []).append((int((y == c).sum()), z[y == c].mean(0), spread))
+    classes = list(stats)[::-1]
+    mean, var = [], []
+    for c in classes:
+        n = sum(m for m, _, _ in stats[c])
+        mean.append(sum(m * mu for m, mu, _ in stats[c]) / n)
+        var.append(sum(m * (v + mu**2) for m, mu, v in stats[c]) / n - mean[-1] ** 2)
+    return {"classes": torch.tensor(classes), "mu": torch.stack(mean), "var": torch.stack(var)}
+
+
+def _client_round(w: Params, params: Params, table: Any, g: torch.Generator) -> dict[str, Any]:
+    """Two epochs over 60 samples of the task in batches of 16, of which the client keeps four classes, and
+    the pass that its prototypes are taken from."""
+    epochs, count, size = 2, 60, 16
+    x, y = torch.rand(count, 3, 32, 32, generator=g), torch.randint(10, 16, (count,), generator=g)
+    held = torch.tensor([11, 10, 14, 13])
+    order = torch.stack([torch.randperm(count, generator=g) for _ in range(epochs + 1)])
+    mu, var, labels = table["global.mu"], table["global.var_reference"], table["global.classes"]
+    draw = torch.rand(epochs, *mu.shape, generator=g)
+    out: dict[str, Any] = {"x": x, "y": y, "available_classes": held, "task_id": TASK, "lr": 0.015}
+    out |= {"pull_coeff": 1.0, "batch_size": size, "order": order, "rand_u01": draw}
+    out |= {"global.classes": labels, "global.mu": mu, "global.var": var, **_named("param.", params)}
+
+    def batches(epoch: int) -> list[tuple[Tensor, Tensor]]:
+        drawn = [(x[rows], y[rows]) for rows in order[epoch].split(size)]
+        kept = [(xs[torch.isin(ys, held)], ys[torch.isin(ys, held)]) for xs, ys in drawn]
+        return [(xs, ys) for xs, ys in kept if len(ys)]
+
+    p = {k: v.clone().requires_grad_() for k, v in params.items()}
+    optimizer = torch.optim.Adam(p.values(), lr=0.015)
+    for epoch, name in enumerate(("first", "last")):
+        step = draw[epoch] / 3 * var**2
+        extra = torch.cat([mu, mu + step, mu - step]).float(), labels.repeat(3)
+        losses = []
+        for xs, ys in batches(epoch):
+            loss = _loss(w, p, xs, ys, 1.0, extra)["loss"]
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        out[f"mean_loss.{name}"] = float(np.mean(losses))
+    with torch.no_grad():
+        seen = [(_forward(w, p, xs, train=True)["pre_logits"], ys) for xs, ys in batches(epochs)]
+    return {**out, **_named("after_round.", p), **_named("prototype.", _statistics(seen))}
 
 
 def _global_table(g: torch.Generator) -> dict[str, Any]:

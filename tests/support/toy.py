@@ -53,7 +53,7 @@ def toy_structure(
 ) -> PromptStructure:
     """The prompt structure of a method's shipped configuration, on a toy backbone."""
     options = replace(config(method).method.options.prompt, **changes)
-    return make_structure(options, backbone or toy_backbone(), fidelity_named(fidelity))
+    return make_structure(options, backbone or toy_backbone(), fidelity_named(fidelity), tasks=10)
 
 
 def toy_state(structure: PromptStructure, tasks: int = 2, classes: int = 4) -> dict[str, Tensor]:

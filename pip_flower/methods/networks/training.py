@@ -11,7 +11,8 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.schema import Bounds
+from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.data.views import Views
@@ -65,6 +66,16 @@ class Trained(NamedTuple):
 
 class NetworkTraining:
     """One network per process; every client loads its arrays into it."""
+
+    @staticmethod
+    def check(config: Config) -> None:
+        """Refuse batches that nothing can be learnt from."""
+        if config.training.batch_size < 2:
+            raise ConfigError(
+                "training.batch_size",
+                f"{config.training.batch_size} image has no variance, which batch normalisation needs",
+                "Give 2 or more",
+            )
 
     def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
         self.workspace = workspace
@@ -154,8 +165,11 @@ class NetworkTraining:
         seed, names = self.workspace.config.seed, (job.round, job.partition, epoch)
         order = stream(seed, "batches", *names).permutation(len(samples))
         generator = torch_stream(seed, "views", *names)
+        if len(order) == 1:
+            # A batch of one has no variance to normalise by: two views of the only sample have.
+            order = np.repeat(order, 2)
         for rows in batches(order, self.workspace.config.training.batch_size):
-            # A batch of one has no variance to normalise by.
+            # Nor has what may be left over at the end of an epoch.
             if len(rows) > 1:
                 yield self.views.train(samples.images[rows], generator), rows
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.schema import Bounds
+from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.pip import PIP, PIPOptions
@@ -48,6 +49,25 @@ class AlignedPIP(PIP):
     """Clients do what PIP's clients do; the server refits, and prediction reads what it refitted."""
 
     options: AlignedPIPOptions
+    has_released_code = False
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """The server must have what it refits, and what it refits it on."""
+        super().check(config)
+        options: AlignedPIPOptions = config.method.options
+        if not options.prototypes.share:
+            raise ConfigError(
+                "method.prototypes.share",
+                "False leaves the server without the Gaussians that pip-align refits the head on",
+                "Give true, or choose the method pip-dualprompt, which can do without",
+            )
+        if options.head != "shared":
+            raise ConfigError(
+                "method.head",
+                f"{options.head!r} leaves the server without the head that pip-align refits",
+                "Give shared, or choose the method pip-dualprompt",
+            )
 
     def __init__(self, workspace: Workspace, options: AlignedPIPOptions) -> None:
         super().__init__(workspace, options)
@@ -64,19 +84,21 @@ class AlignedPIP(PIP):
         return super().scores({**arrays, **rows}, samples, tasks)
 
     def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
-        """Start from the averaged rows and let all classes seen compete."""
-        classes = self.workspace.tasks.seen(task + 1)
-        known = Prototypes.from_arrays(arrays).select(classes)
-        # A class whose holders were never drawn has no Gaussian; its rows stay as averaged.
-        columns = np.array([i for i, label in enumerate(classes) if label in known.classes])
-        order = np.searchsorted(known.classes, np.array(classes)[columns])
+        """Start from the averaged rows and let all classes seen compete. A class without a Gaussian (nobody
+        with enough samples of it was drawn) does not take part: its rows stay as averaged."""
+        classes = np.array(self.workspace.tasks.seen(task + 1))
+        gaussians = Prototypes.from_arrays(arrays).select(classes)
+        known = np.flatnonzero(np.isin(classes, gaussians.classes))
         weights, biases = zip(
             *([arrays[name] for name in self.head.names(t)] for t in range(task + 1)), strict=True
         )
         weight, bias = np.concatenate(weights), np.concatenate(biases)
-        generator = torch_stream(self.config.seed, "align", task)
-        refitted = align_head(weight[columns], bias[columns], known.at(order), self.options.align, generator)
-        weight[columns], bias[columns] = refitted
+        if len(known):
+            order = np.searchsorted(gaussians.classes, classes[known])
+            generator = torch_stream(self.config.seed, "align", task)
+            weight[known], bias[known] = align_head(
+                weight[known], bias[known], gaussians.at(order), self.options.align, generator
+            )
         ends = np.cumsum([len(rows) for rows in biases])[:-1]
         parts = zip(np.split(weight, ends), np.split(bias, ends), strict=True)
         found: NamedArrays = {}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution, Exchange
@@ -75,10 +76,21 @@ class DriftingPIP(PIP):
     `discriminant.weight` [K, D], `discriminant.bias` [K]; `old.x`: prompts x as the task before left them."""
 
     options: DriftingPIPOptions
+    has_released_code = False
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """The server computes the head."""
+        super().check(config)
+        if config.method.options.head == "private":
+            raise ConfigError(
+                "method.head",
+                "'private' has no meaning: the server computes the head",
+                "Give method.head=shared",
+            )
 
     def __init__(self, workspace: Workspace, options: DriftingPIPOptions) -> None:
         super().__init__(workspace, options)
-        _check(options, workspace.config.fidelity)
         self.conclusion = TaskMoments(self)
 
     def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
@@ -255,12 +267,3 @@ def _pooled(arrays: Arrays, part: str) -> Moments:
     if moved is not None and len(moved):
         drift = sums.Drift(float(moved[0]), get("old"), get("change"), get("spread"), get("cross"))
     return Moments(get("count"), get("mean"), get("scatter"), drift)
-
-
-def _check(options: DriftingPIPOptions, fidelity: str) -> None:
-    if options.head == "private":
-        raise ConfigError(
-            "method.head", "'private' has no meaning: the server computes the head", "Give method.head=shared"
-        )
-    if fidelity == "released":
-        raise ConfigError("fidelity", "the released code has no pip-drift", "Give fidelity=paper")

@@ -56,7 +56,9 @@ def moments_of(
 
 def _drift_of(old: Floats, new: Floats) -> Drift:
     change = new - old
-    means = old.mean(axis=0), change.mean(axis=0)
+    # A client may hold no sample of a part.
+    count = max(1, len(old))
+    means = old.sum(axis=0) / count, change.sum(axis=0) / count
     centred = old - means[0]
     return Drift(float(len(old)), *means, centred.T @ centred, centred.T @ (change - means[1]))
 
@@ -77,8 +79,9 @@ def pool(parts: Sequence[Moments]) -> Moments:
 
 def _pool_drifts(parts: Sequence[Drift]) -> Drift:
     count = sum(part.count for part in parts)
-    old = np.sum([part.count * part.old for part in parts], axis=0) / count
-    change = np.sum([part.count * part.change for part in parts], axis=0) / count
+    weight = max(1.0, count)
+    old = np.sum([part.count * part.old for part in parts], axis=0) / weight
+    change = np.sum([part.count * part.change for part in parts], axis=0) / weight
     spread, cross = np.zeros_like(parts[0].spread), np.zeros_like(parts[0].cross)
     for part in parts:
         apart = part.old - old
@@ -90,7 +93,7 @@ def _pool_drifts(parts: Sequence[Drift]) -> Drift:
 def robust_pool(parts: Sequence[Moments], config: AggregationConfig) -> Moments:
     """As `pool`, with the configured rule in place of means over clients: class means among those who hold
     the class, scatter and drift per sample among all."""
-    if is_plain(config):
+    if is_plain(config) or not any(part.count.any() for part in parts):
         return pool(parts)
     count = np.sum([part.count for part in parts], axis=0)
     mean = np.zeros_like(parts[0].mean)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
-from pip_flower.data.batches import batches
+from pip_flower.config.sections import Config
+from pip_flower.data.batches import batches, own_batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
 from pip_flower.method.base import Method
@@ -25,7 +26,7 @@ from pip_flower.methods.pip.sharing import PrototypeOptions, PrototypeSharing
 from pip_flower.methods.pip.training import PromptTrainer
 from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts import Batch, PromptOptions, make_structure
-from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.runtime.streams import torch_stream
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,21 @@ class PIP(Method):
     """
 
     options: PIPOptions
+    has_released_code = True
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Prompts and prototypes that can be."""
+        super().check(config)
+        config.method.options.prototypes.check()
+        config.method.options.prompt.check()
 
     def __init__(self, workspace: Workspace, options: PIPOptions) -> None:
         super().__init__(workspace, options)
         self.fidelity = fidelity_named(workspace.config.fidelity)
-        self.structure = make_structure(options.prompt, workspace.backbone, self.fidelity)
+        self.structure = make_structure(
+            options.prompt, workspace.backbone, self.fidelity, len(workspace.tasks)
+        )
         self.head = LinearHead(workspace.backbone.dim)
         self.sharing = PrototypeSharing(workspace, self.structure, options.prototypes)
 
@@ -112,7 +123,7 @@ class PIP(Method):
         updates = [contribution.update.arrays for contribution in contributions]
         weights = [self.weight(contribution) for contribution in contributions]
         model = super().merge(round_, contributions, arrays)
-        return model | self.sharing.merged(updates, weights, arrays)
+        return model | self.sharing.merged(round_.task, updates, weights, arrays)
 
     def predicts_on_clients(self) -> bool:
         """Nobody else has the private heads."""
@@ -224,15 +235,15 @@ class PIP(Method):
         return self.workspace.fresh_head(self.head, task, generator)
 
     def _batches(self, job: ClientJob, epoch: int) -> Iterator[Batch]:
-        seed, size = self.config.seed, self.config.training.batch_size
-        stream_names = (job.round, job.partition, epoch)
-        order = stream(seed, "batches", *stream_names).permutation(len(job.samples))
-        generator = torch_stream(seed, "views", *stream_names)
+        names, own = (job.round, job.partition, epoch), len(job.samples)
+        rng = self.workspace.stream("batches", *names)
+        order = self.fidelity.batch_order(own, self.workspace.pool_size(job.task), rng)
+        generator = torch_stream(self.config.seed, "views", *names)
         reads = self.structure.trains_with_query
         augmented = reads and self.fidelity.query(self.config.training.query) == "augmented"
         known = self.workspace.queries(job.samples) if reads and not augmented else None
         targets = torch.from_numpy(self.workspace.tasks.targets(job.samples.labels, job.task))
-        for rows in batches(order, size):
+        for rows in own_batches(order, self.config.training.batch_size, own):
             images = self.workspace.views.train(job.samples.images[rows], generator)
             queries = self.structure.backbone.query(images) if augmented else None
             yield Batch(

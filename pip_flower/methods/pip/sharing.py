@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pip_flower import prototypes
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.schema import Bounds
-from pip_flower.data.batches import batches
+from pip_flower.config.schema import Bounds, ConfigError
+from pip_flower.data.batches import own_batches
 from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
@@ -20,18 +20,30 @@ from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.training import Injection, PromptTrainer
 from pip_flower.models.prompts import PromptStructure
 from pip_flower.prototypes import Prototypes
-from pip_flower.runtime.streams import stream, torch_stream
+from pip_flower.runtime.streams import torch_stream
 
 
 @dataclass(frozen=True)
 class PrototypeOptions:
-    """Sharing and injection of class prototypes."""
+    """Sharing and injection of class prototypes; copies are the augmented ones beside a class's mean."""
 
     share: bool
     min_samples: Annotated[int, Bounds(1)]
     augment: Literal["fixed", "balance"]
     copies: Annotated[int, Bounds(0)]
     first_round: Literal["local", "none"]
+    min_copies: Annotated[int, Bounds(0)] = 0
+    max_copies: Annotated[int, Bounds(0)] = 0
+    augment_from: Annotated[int, Bounds(1)] = 1
+
+    def check(self) -> None:
+        """Refuse a range of copies that is empty."""
+        if 0 < self.max_copies < self.min_copies:
+            raise ConfigError(
+                "method.prototypes.max_copies",
+                f"{self.max_copies} copies at most are fewer than {self.min_copies} at least",
+                f"Give method.prototypes.min_copies = {self.min_copies} or more, or 0 for any number",
+            )
 
 
 class PrototypeSharing:
@@ -55,13 +67,17 @@ class PrototypeSharing:
             return {}
         return Prototypes.from_arrays(arrays).select(self.workspace.tasks.classes[task]).as_arrays()
 
-    def merged(self, updates: Sequence[Arrays], weights: Sequence[float], arrays: Arrays) -> NamedArrays:
+    def merged(
+        self, task: int, updates: Sequence[Arrays], weights: Sequence[float], arrays: Arrays
+    ) -> NamedArrays:
         """On the server: each class's Gaussian over those who hold it (Eq. 14-15)."""
         if not self.options.share:
             return {}
         reported = [Prototypes.from_arrays(update) for update in updates]
         known, rule = Prototypes.from_arrays(arrays), self.workspace.config.aggregation
         found = prototypes.robust_merge(reported, weights, known, self.fidelity, rule)
+        if not self.fidelity.keeps_unreported:
+            known = known.without(self.workspace.tasks.classes[task])
         return prototypes.update(known, found).as_arrays()
 
     def expected(self) -> dict[str, ArraySpec]:
@@ -94,12 +110,14 @@ class PrototypeSharing:
 
     def own(self, trainer: PromptTrainer, job: ClientJob) -> Prototypes:
         """Statistics of the client's features (section 4)."""
-        samples, tables = job.samples, []
-        generator = torch_stream(self.workspace.config.seed, "prototype-views", job.round, job.partition)
+        samples, tables, names = job.samples, [], (job.round, job.partition)
+        generator = torch_stream(self.workspace.config.seed, "prototype-views", *names)
+        rng = self.workspace.stream("prototype-batches", *names)
+        order = self.fidelity.prototype_order(len(samples), self.workspace.pool_size(job.task), rng)
         needs_query = self.structure.needs_query(job.task)
         # The query sees the view that the prompted model sees: the deterministic one's is known.
         known = self.workspace.queries(samples) if needs_query and self._sees_test_views() else None
-        for rows in batches(np.arange(len(samples)), self.workspace.config.evaluation.batch_size):
+        for rows in own_batches(order, self._batch_size(), len(samples)):
             images = self._view(samples.images[rows], generator)
             queries = None
             if needs_query:
@@ -113,8 +131,8 @@ class PrototypeSharing:
         """Prototypes to append to every batch of the epoch; beta is drawn anew in each."""
         if not len(known):
             return None
-        rng = stream(self.workspace.config.seed, "injection", job.round, job.partition, epoch)
-        copies = self._copies(known, job.samples)
+        rng = self.workspace.stream("injection", job.round, job.partition, epoch)
+        copies = self._copies(known, job.samples, epoch)
         features, labels = prototypes.augmented(known, copies, rng, self.fidelity)
         targets = self.workspace.tasks.targets(labels, job.task)
         device = self.workspace.device
@@ -125,15 +143,23 @@ class PrototypeSharing:
             return self.workspace.views.test(images)
         return self.workspace.views.train(images, generator)
 
+    def _batch_size(self) -> int:
+        config = self.workspace.config
+        return self.fidelity.prototype_batch_size(config.training.batch_size, config.evaluation.batch_size)
+
     def _sees_test_views(self) -> bool:
         return self.fidelity.prototype_view == "test"
 
-    def _copies(self, known: Prototypes, samples: Samples) -> NDArray[np.int64]:
+    def _copies(self, known: Prototypes, samples: Samples, epoch: int) -> NDArray[np.int64]:
         """How many augmented prototypes each class gets beside its mean."""
-        if self.options.augment == "fixed":
-            return np.full(len(known), self.options.copies, dtype=np.int64)
+        options = self.options
+        if epoch + 1 < options.augment_from:
+            return np.zeros(len(known), dtype=np.int64)
+        if options.augment == "fixed":
+            return np.full(len(known), options.copies, dtype=np.int64)
         size = self.workspace.config.training.batch_size
-        return prototypes.balanced_copies(known.classes, samples.labels, size)
+        balanced = prototypes.balanced_copies(known.classes, samples.labels, size)
+        return balanced.clip(options.min_copies, options.max_copies or None)
 
 
 def prototype_specs(dim: int, finite_variance: bool) -> dict[str, ArraySpec]:

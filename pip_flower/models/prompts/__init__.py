@@ -26,10 +26,12 @@ __all__ = [
 ]
 
 
-def make_structure(options: PromptOptions, backbone: Backbone, fidelity: Paper) -> PromptStructure:
-    """The structure that `options` describe, on this backbone."""
+def make_structure(
+    options: PromptOptions, backbone: Backbone, fidelity: Paper, tasks: int
+) -> PromptStructure:
+    """The structure that `options` describe, on this backbone, for a run of so many tasks."""
     if isinstance(options, DualPromptOptions):
         return DualPrompt(options, backbone, fidelity)
     if isinstance(options, SinglePromptOptions):
         return SinglePrompt(options, backbone, fidelity)
-    return L2P(options, backbone, fidelity)
+    return L2P(options, backbone, fidelity, tasks)

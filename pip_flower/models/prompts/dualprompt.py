@@ -11,7 +11,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import AttachedPrompts
 from pip_flower.models.prompts.base import Choice, PromptedFeatures, PromptStructure, State, cosine, uniform
-from pip_flower.models.prompts.prefixes import by_block, check_blocks, prefix_shape
+from pip_flower.models.prompts.prefixes import by_block, check_depth, check_distinct, prefix_shape
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class DualPromptOptions:
     selection: Literal["sample", "batch"]
     matching: Annotated[float, Bounds(0)]
 
+    def check(self) -> None:
+        """Refuse a second prefix for a block."""
+        check_distinct({"general_blocks": self.general_blocks, "expert_blocks": self.expert_blocks})
+
 
 class DualPrompt(PromptStructure):
     """`general` [blocks, 2, length, heads, D / heads]; `expert.s` likewise and `key.s` [D] per slot.
@@ -38,7 +42,7 @@ class DualPrompt(PromptStructure):
         super().__init__(backbone, fidelity, options.matching, options.selection)
         self.options = options
         chosen = {"general_blocks": options.general_blocks, "expert_blocks": options.expert_blocks}
-        check_blocks(chosen, backbone.depth)
+        check_depth(chosen, backbone.depth)
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:
         """A slot for the task: a copy of the previous one with a key of its own."""

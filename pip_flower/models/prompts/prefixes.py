@@ -20,16 +20,10 @@ def by_block(stored: Tensor, blocks: tuple[int, ...]) -> dict[int, Prefix]:
     return {block: Prefix(by_head[:, i, 0], by_head[:, i, 1]) for i, block in enumerate(blocks)}
 
 
-def check_blocks(chosen: Mapping[str, tuple[int, ...]], depth: int) -> None:
-    """Refuse blocks that are not there, or have two prefixes; `chosen` has them by option."""
+def check_distinct(chosen: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse blocks that have two prefixes; `chosen` has them by option."""
     taken: set[int] = set()
     for name, blocks in chosen.items():
-        if max(blocks, default=0) >= depth:
-            raise ConfigError(
-                f"method.prompt.{name}",
-                f"{list(blocks)} but the backbone has {depth} blocks",
-                f"Give blocks from 0 to {depth - 1}",
-            )
         if len(taken | set(blocks)) < len(taken) + len(blocks):
             raise ConfigError(
                 f"method.prompt.{name}",
@@ -37,3 +31,14 @@ def check_blocks(chosen: Mapping[str, tuple[int, ...]], depth: int) -> None:
                 f"Name every block once, in {' or in '.join(chosen)}",
             )
         taken |= set(blocks)
+
+
+def check_depth(chosen: Mapping[str, tuple[int, ...]], depth: int) -> None:
+    """Refuse blocks that the backbone does not have."""
+    for name, blocks in chosen.items():
+        if max(blocks, default=0) >= depth:
+            raise ConfigError(
+                f"method.prompt.{name}",
+                f"{list(blocks)} but the backbone has {depth} blocks",
+                f"Give blocks from 0 to {depth - 1}",
+            )

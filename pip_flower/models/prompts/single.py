@@ -11,7 +11,7 @@ from pip_flower.fidelity import Paper
 from pip_flower.models.backbone import Backbone
 from pip_flower.models.prompted_vit import AttachedPrompts
 from pip_flower.models.prompts.base import PromptedFeatures, PromptStructure, State, uniform
-from pip_flower.models.prompts.prefixes import by_block, check_blocks, prefix_shape
+from pip_flower.models.prompts.prefixes import by_block, check_depth, check_distinct, prefix_shape
 
 PROMPT = "prompt"
 
@@ -24,6 +24,10 @@ class SinglePromptOptions:
     length: Annotated[int, Bounds(1)]
     blocks: Annotated[tuple[int, ...], Bounds(0)]
 
+    def check(self) -> None:
+        """Refuse a second prefix for a block."""
+        check_distinct({"blocks": self.blocks})
+
 
 class SinglePrompt(PromptStructure):
     """`prompt` [blocks, 2, length, heads, D / heads]."""
@@ -33,7 +37,7 @@ class SinglePrompt(PromptStructure):
     def __init__(self, options: SinglePromptOptions, backbone: Backbone, fidelity: Paper) -> None:
         super().__init__(backbone, fidelity, matching=0.0, selection="sample")
         self.options = options
-        check_blocks({"blocks": options.blocks}, backbone.depth)
+        check_depth({"blocks": options.blocks}, backbone.depth)
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:  # noqa: ARG002
         """The prompt, before the first task; later tasks go on with it."""

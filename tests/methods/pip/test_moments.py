@@ -1,5 +1,6 @@
 """Sums of sums are the sums of the pooled samples."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,3 +131,20 @@ def test_clipping_bounds_a_class_mean() -> None:
 def test_the_nearest_moment_has_no_negative_direction() -> None:
     matrix = np.array([[1.0, 2.0], [2.0, 1.0]])
     np.testing.assert_allclose(nearest_moment(matrix), np.full((2, 2), 1.5))
+
+
+def test_a_client_without_a_sample_adds_nothing() -> None:
+    new, targets, old = samples(0, 9)
+    some = moments_of(new, targets, CLASSES, old)
+    close(pool([some, moments_of(new[:0], targets[:0], CLASSES, old[:0])]), some)
+
+
+@pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean"])
+def test_what_nobody_holds_a_sample_of_is_nothing_under_every_rule(rule: Any) -> None:
+    new, targets, old = samples(0, 0)
+    none = moments_of(new, targets, CLASSES, old)
+    found = robust_pool([none, none], replace(PLAIN, rule=rule))
+    assert not found.count.any()
+    assert not found.scatter.any()
+    assert found.drift is not None
+    assert not found.drift.change.any()
