@@ -159,12 +159,13 @@ def restore(values: Mapping[str, Any], catalogue: Catalogue) -> Config:
 def _choose_learning_rate(
     values: dict[str, Any], files: Sequence[File], origins: dict[str, str], catalogue: Catalogue
 ) -> None:
-    """The rate that the experiment has for the method becomes that of training, unless overrides give one."""
+    """The rate that the experiment has for the method becomes that of training, unless overrides give one or the
+    fidelity brings one."""
     rates = values.pop(SECTION)
     label = named_rate(rates, files)
     if not set(rates) <= set(available("method")):
         check_names(rates, {*available("method"), *catalogue.method_files()})
-    given = origins["training.learning_rate"] == "overrides"
+    given = origins["training.learning_rate"].startswith(("overrides", "conf/fidelity/"))
     if label and not given and isinstance(values["training"], dict):
         rate = {"training": {"learning_rate": rates[label]}}
         _merge(values, rate, origins, origins[f"{SECTION}.{label}"])

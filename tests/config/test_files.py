@@ -263,3 +263,10 @@ def test_a_saved_configuration_is_restored(method: str) -> None:
     config = load_config(Selection(method=method, seed=5))
     saved = yaml.safe_load(yaml.safe_dump(config.as_mapping()))
     assert restore_config(saved) == config
+
+
+def test_a_released_run_has_the_learning_rate_of_the_release_whatever_the_experiment_says() -> None:
+    for experiment in ("digits", "cifar100"):
+        released = load(experiment=experiment, overrides="fidelity=released").training
+        assert (released.learning_rate, released.batch_size) == (0.015, 128)
+    assert load(overrides="fidelity=released training.learning_rate=0.1").training.learning_rate == 0.1
