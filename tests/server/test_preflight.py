@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import save_file
 
 from pip_flower.cli import main
-from pip_flower.commands.running import run_one
+from pip_flower.commands.running import resume_command
 from pip_flower.config.compose import Selection
 from pip_flower.config.files import available
 from pip_flower.config.schema import ConfigError
-from pip_flower.flower.launcher import FlowerRunner, LaunchError
 from pip_flower.method.configuration import load_config
 from pip_flower.models.backbone import outline_backbone
+from pip_flower.reporting.run_directory import RunDirectory
 from pip_flower.rounds.roster import FederationError, TooFewRepliesError
 from pip_flower.server.preflight import check_start
 from support.killing import serve_here
@@ -94,36 +93,27 @@ def test_a_run_whose_clients_do_not_come_leaves_no_directory(small_run: RunConfi
     assert not (tmp_path / "runs").exists()
 
 
-class FailingRunner(FlowerRunner):
-    """The app in this process; its clients fail from a round on."""
+class FailingGrid(LocalGrid):
+    """Its clients reply so many times, and then fail for good."""
 
-    def __init__(self, clients_work: int) -> None:
-        self.clients_work = clients_work
+    def __init__(self, replies: int, run_config: RunConfig) -> None:
+        super().__init__(4, run_config)
+        self.left = replies
 
-    def run(self, run_config: Any, simulation: Any, watch: Any, poll_seconds: float = 0.0) -> None:
-        grid = LocalGrid(4, dict(run_config))
-        reply = grid.reply_to
-
-        def failing(message: Any) -> Any:
-            if message.metadata.message_type != "query":
-                self.clients_work -= 1
-                if self.clients_work < 0:
-                    grid.broken = set(grid.contexts)
-            return reply(message)
-
-        grid.reply_to = failing  # type: ignore[method-assign]
-        try:
-            serve_here(dict(run_config), grid, run_id=99)
-        except TooFewRepliesError as error:
-            watch(99)
-            raise LaunchError(str(error)) from None
+    def reply_to(self, message: Any) -> Any:
+        if message.metadata.message_type != "query":
+            self.left -= 1
+            if self.left < 0:
+                self.broken = set(self.contexts)
+        return super().reply_to(message)
 
 
 @pytest.mark.parametrize(("replies", "kept"), [(0, False), (4, True)])
 def test_only_what_was_done_is_said_to_be_kept(
     small_run: RunConfig, tmp_path: Path, replies: int, kept: bool
 ) -> None:
-    chosen = Selection.from_run_config(small_run | {"method": "ncm"})
-    with pytest.raises(LaunchError) as failed:
-        run_one(FailingRunner(replies), chosen, tmp_path / "runs", Console(quiet=True))
-    assert ("What was done is kept" in str(failed.value)) is kept
+    run_config = small_run | {"method": "ncm", "out-dir": str(tmp_path / "runs")}
+    with pytest.raises(TooFewRepliesError):
+        serve_here(run_config, FailingGrid(replies, run_config))
+    (path,) = (tmp_path / "runs").iterdir()
+    assert bool(resume_command(RunDirectory(path), ())) is kept
