@@ -21,6 +21,7 @@ from pip_flower.config.sections import Config, DatasetConfig, flat
 
 _GROUPS = ("dataset", "federation", "method")
 BASE = "conf/base.yaml"
+_FIDELITY = "conf/fidelity/"
 # The experiments of those who name none: with the embedded data, and with any other.
 _EMBEDDED, _OWN = "digits", "own"
 # Sources of which every user has others.
@@ -41,7 +42,10 @@ class Catalogue(Protocol):
         """How many classes the data has."""
 
     def check(self, config: Config, origins: Origins) -> None:
-        """Raise a ConfigError for names that mean nothing, and for what methods and data cannot work with."""
+        """Raise a ConfigError for names that mean nothing, and for data that a backbone cannot work with."""
+
+    def check_method(self, config: Config) -> None:
+        """Raise a ConfigError for what the method cannot work with."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     _merge(values, experiment, origins, source)
     fidelity = overrides.get("fidelity", values.get("fidelity"))
     if fidelity in available("fidelity"):
-        _merge(values, read_group("fidelity", fidelity), origins, f"conf/fidelity/{fidelity}.yaml")
+        _merge(values, read_group("fidelity", fidelity), origins, f"{_FIDELITY}{fidelity}.yaml")
     _merge(values, overrides, origins, "overrides")
     values["experiment"] = name
     if selection.seed >= 0:
@@ -112,6 +116,7 @@ def compose(selection: Selection, catalogue: Catalogue) -> Config:
     config = _counted(config, catalogue)
     with _traced(origins):
         check_config(config, origins)
+        catalogue.check_method(config)
     return config
 
 
@@ -159,13 +164,13 @@ def restore(values: Mapping[str, Any], catalogue: Catalogue) -> Config:
 def _choose_learning_rate(
     values: dict[str, Any], files: Sequence[File], origins: dict[str, str], catalogue: Catalogue
 ) -> None:
-    """The rate that the experiment has for the method becomes that of training, unless overrides give one or the
-    fidelity brings one."""
+    """The rate that the experiment has for the method becomes that of training, unless the fidelity or
+    overrides give one."""
     rates = values.pop(SECTION)
     label = named_rate(rates, files)
     if not set(rates) <= set(available("method")):
         check_names(rates, {*available("method"), *catalogue.method_files()})
-    given = origins["training.learning_rate"].startswith(("overrides", "conf/fidelity/"))
+    given = origins["training.learning_rate"].startswith((_FIDELITY, "overrides"))
     if label and not given and isinstance(values["training"], dict):
         rate = {"training": {"learning_rate": rates[label]}}
         _merge(values, rate, origins, origins[f"{SECTION}.{label}"])

@@ -43,13 +43,14 @@ class _Catalogue:
             raise ConfigError(error.key, problem, f"{error.remedy}; or set dataset.classes") from None
 
     def check(self, config: Config, origins: Origins) -> None:
-        """Refuse what no registry knows, what the method cannot work with, and photographs through a ViT that
-        knows only glyphs."""
+        """Refuse what no registry knows, and photographs through a ViT that knows only glyphs."""
         source_named(config.dataset.source)
-        method = registry.entry(config.method.name).method
-        method.check(config)
-        if method.uses_backbone:
+        if registry.entry(config.method.name).method.uses_backbone:
             _check_backbone(config, origins)
+
+    def check_method(self, config: Config) -> None:
+        """As the method itself says."""
+        registry.entry(config.method.name).method.check(config)
 
 
 def _check_backbone(config: Config, origins: Origins) -> None:
