@@ -30,10 +30,9 @@ def named_rate(rates: Any, files: Sequence[File]) -> str:
     file; none (empty) if a nearer file has a learning rate of its own."""
     if not isinstance(rates, Mapping):
         raise ConfigError(SECTION, f"{rates!r} is not a mapping", "Give learning rates by name of method")
-    named = {str(name) for name in rates}
-    for file in reversed(files):
-        if file.name in named:
-            return str(file.name)
+    for file in files[::-1]:
+        if file.name in rates:
+            return file.name
         if _OWN in _training(file.content):
             break
     return ""

@@ -21,14 +21,11 @@ def made_up_run(
     log = RunLog(directory, strategy.config)
     for number in range(1, strategy.schedule.rounds + 1):
         round_ = strategy.schedule.round(number)
-        log.round_finished(
-            RoundRecord(
-                number, round_.task, [0], 0, 50, {"x": 1.0}, Traffic(1, 30_000), Traffic(1, 20_000), 1.5
-            )
-        )
+        sizes = Traffic(1, 30_000), Traffic(1, 20_000)
+        log.round_finished(RoundRecord(number, round_.task, [0], 0, 50, {"x": 1.0}, *sizes, 1.5))
         if round_.ends_task:
             accuracies = [90.0 - drop * round_.task] * (round_.task + 1)
-            sizes = [9] * len(accuracies)
-            log.task_evaluated(EvaluationRecord(number, round_.task, accuracies, sizes, 0.5))
+            tested = [9] * len(accuracies)
+            log.task_evaluated(EvaluationRecord(number, round_.task, accuracies, tested, 0.5))
     log.run_finished({"general": np.ones((2, 3), np.float32)})
     return directory.path
