@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pip_flower.client.constants import ConstantArrays
+from pip_flower.storage.files import locked
 
 DIGESTS = [f"{number:064x}" for number in range(4)]
 
@@ -29,7 +30,8 @@ def keep_saving(root: Path) -> None:
     for _ in range(20):
         store.save(DIGESTS[0], arrays(0))
         # As if the disk had lost it, so that all write while others sweep.
-        (store.directory / f"{DIGESTS[0]}.arrays").unlink(missing_ok=True)
+        with locked(store.directory / ".lock"):
+            (store.directory / f"{DIGESTS[0]}.arrays").unlink(missing_ok=True)
     store.save(DIGESTS[0], arrays(0))
 
 
