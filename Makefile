@@ -1,4 +1,4 @@
-# make demo     set up, then run PIP and its baseline on embedded data; ends with a table and a picture
+# make demo     set up, then run pip-drift, PIP and its baseline on embedded data; ends with a table and a picture
 # make test     set up, then run style checks, type checks and all tests
 # make install  set up only (.venv/)
 # make backbone train the embedded ViT anew (about 25 minutes on two cores)
@@ -19,7 +19,7 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/pip-flower suite --experiment digits --methods pip-dualprompt,fed-dualprompt
+	$(BIN)/pip-flower suite --experiment digits --methods pip-drift,pip-dualprompt,fed-dualprompt
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .
