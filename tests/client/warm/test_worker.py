@@ -45,6 +45,9 @@ def workers_of(owner: int) -> list[int]:
     return found
 
 
+PLACE = r"\(pip_flower/client/numpy_client.py:\d+ in __init__\)"
+
+
 def at_work(worker: int) -> bool:
     """Whether it has got a message: it loads torch only then."""
     return "libtorch" in Path(f"/proc/{worker}/maps").read_text()
@@ -90,7 +93,9 @@ def test_one_warm_worker_replies_as_the_process_itself_would(owner: int, small_r
     assert socket_path(owner).parent.stat().st_mode & 0o777 == 0o700
 
     # What goes wrong there is told as if it had gone wrong here.
-    with pytest.raises(RuntimeError, match="partition 9 does not exist: there are 4 clients") as error:
+    with pytest.raises(
+        RuntimeError, match="partition 9 does not exist: there are 4 clients " + PLACE
+    ) as error:
         ask_worker("query", asking(), context_of(small_run, partition=9), owner)
     assert str(error.type) == "<class 'ValueError'>"
     # That was another node's configuration: the worker before was replaced, not joined.
