@@ -64,7 +64,7 @@ def test_a_changed_configuration_is_refused_with_what_changed(run_config: RunCon
     }
     with pytest.raises(ConfigError) as error:
         serve_here(other)
-    assert "federation.clients_per_round: 2 -> 3; training.learning_rate: 0.005 -> 0.5" in str(error.value)
+    assert "federation.clients_per_round: 2 -> 3; training.learning_rate: 0.02 -> 0.5" in str(error.value)
     with pytest.raises(ConfigError, match="seed: 7 -> 8"):
         serve_here(run_config | {"resume": str(path), "seed": 8})
 

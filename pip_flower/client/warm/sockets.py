@@ -40,11 +40,11 @@ def socket_path(owner: int) -> Path:
 
 
 def sweep_sockets() -> None:
-    """Remove what SuperNodes that are gone, and their workers, left behind."""
+    """Remove what SuperNodes that are gone, and their workers, left behind; others may be sweeping too."""
     for path in socket_directory().iterdir():
         name = _NAME.fullmatch(path.name)
         if name and not alive(int(name[1])):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def alive(process: int) -> bool:
