@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -16,9 +17,11 @@ GONE = 5_000_000
 
 
 @pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return socket_directory()
+def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # Not pytest's own: the names of sockets must be short.
+    with tempfile.TemporaryDirectory(prefix="pf-") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        yield socket_directory()
 
 
 def test_nodes_that_start_together_sweep_together(directory: Path) -> None:
