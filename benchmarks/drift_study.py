@@ -30,8 +30,9 @@ from pip_flower.method.round import Round
 from pip_flower.method.workspace import shared_workspace
 from pip_flower.methods.pip import moments as sums
 from pip_flower.methods.pip.discriminant import Gaussians, discriminant, linear_drift, mean_drift
-from pip_flower.methods.pip.drift import DriftingPIP, TaskMoments
+from pip_flower.methods.pip.drift import DriftingPIP
 from pip_flower.methods.pip.moments import Floats, Moments
+from pip_flower.methods.pip.task_moments import TaskMoments
 from pip_flower.rounds.strategy import TaskStrategy
 from pip_flower.server.in_process import InProcessGrid
 
@@ -91,7 +92,7 @@ class StudiedDrift(DriftingPIP):
 
     def __init__(self, workspace: Any, options: Any) -> None:
         super().__init__(workspace, options)
-        self.moments = StudiedMoments(self)
+        self.moments = StudiedMoments(workspace, self.structure, self.latest_features, options.drift)
         self.conclusion = self.moments
         self.known: dict[Variant, Gaussians] = {}
         self.accuracies: dict[Variant, list[float]] = {}

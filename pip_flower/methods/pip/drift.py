@@ -7,7 +7,7 @@ the head.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -20,8 +20,7 @@ from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
-from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution, Exchange
-from pip_flower.method.reply_checks import ArraySpec
+from pip_flower.method.exchange import ClientJob, Contribution
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip import moments as sums
@@ -34,34 +33,15 @@ from pip_flower.methods.pip.discriminant import (
     linear_drift,
     mean_drift,
 )
+from pip_flower.methods.pip.local_head import starting_head
 from pip_flower.methods.pip.moments import Moments
-from pip_flower.methods.pip.moments_wire import MomentsWire
 from pip_flower.methods.pip.pip import PIP, PIPOptions
+from pip_flower.methods.pip.task_moments import DriftOptions, TaskMoments, pooled
+from pip_flower.methods.pip.training import PromptTrainer
 from pip_flower.prototypes import Prototypes
-from pip_flower.runtime.streams import stream
 
 _RIDGES = tuple(10.0 ** np.arange(-3, 4, 0.5))
 _SHRINKAGES = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-
-
-@dataclass(frozen=True)
-class DriftOptions:
-    """How Gaussians are moved, what is kept of their covariance, how both are regularised, and how sums
-    travel."""
-
-    transport: Literal["none", "shift", "linear"]
-    covariance: Literal["diagonal", "low-rank", "full"]
-    rank: Annotated[int, Bounds(1)]
-    tuning: Literal["fixed", "held-out"]
-    ridge: Annotated[float, Bounds(0, exclusive_minimum=True)]
-    shrinkage: Annotated[float, Bounds(0, 1)]
-    held_out: Annotated[float, Bounds(0, 0.9, exclusive_minimum=True)]
-    dtype: Literal["float32", "float16"]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The disjoint parts of a client's samples that sums are taken over."""
-        return ("fitted", "held") if self.tuning == "held-out" else ("all",)
 
 
 @dataclass(frozen=True)
@@ -69,6 +49,8 @@ class DriftingPIPOptions(PIPOptions):
     """PIP's options and those of the end of a task."""
 
     drift: DriftOptions
+    local_head: Literal["averaged", "closed-form"]
+    server_rate: Annotated[float, Bounds(0, exclusive_minimum=True)]
 
 
 class DriftingPIP(PIP):
@@ -91,12 +73,21 @@ class DriftingPIP(PIP):
 
     def __init__(self, workspace: Workspace, options: DriftingPIPOptions) -> None:
         super().__init__(workspace, options)
-        self.conclusion = TaskMoments(self)
+        self.conclusion = TaskMoments(workspace, self.structure, self.latest_features, options.drift)
+
+    def merge(self, round_: Round, contributions: Sequence[Contribution], arrays: Arrays) -> NamedArrays:
+        """As PIP; then the prompts go `server_rate` times as far as clients went on average."""
+        found, rate = super().merge(round_, contributions, arrays), self.options.server_rate
+        if rate != 1:
+            for name in self.structure.trained(round_.task):
+                before = arrays[name].astype(np.float64)
+                found[name] = (before + rate * (found[name] - before)).astype(np.float32)
+        return found
 
     def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
         """Move what is known of earlier classes, add the task's own, solve for the head."""
         options = self.options.drift
-        parts = [_pooled(arrays, part) for part in options.parts]
+        parts = [pooled(arrays, part) for part in options.parts]
         everything = sums.pool(parts)
         before, ridge = self._moved(task, arrays, parts, everything)
         known = before.joined(self._with_prototypes(task, everything, arrays))
@@ -139,6 +130,26 @@ class DriftingPIP(PIP):
             found.append(prompted.features.float())
         return torch.cat(found)
 
+    def _sends_head(self) -> bool:
+        """A head in closed form is the clients' own business: it follows from the prototypes."""
+        return self.options.local_head == "averaged"
+
+    def _begin(self, job: ClientJob) -> tuple[PromptTrainer, Prototypes]:
+        """With a head in closed form, a client that is sent no prototypes begins with its own."""
+        if self._sends_head():
+            return super()._begin(job)
+        classes, dim = self.workspace.tasks.classes[job.task], self.workspace.backbone.dim
+        rows = self.head.names(job.task)
+        zeros = (np.zeros((len(classes), dim), dtype=np.float32), np.zeros(len(classes), dtype=np.float32))
+        trainer = self._trainer(replace(job, arrays={**job.arrays, **dict(zip(rows, zeros, strict=True))}))
+        known = self.sharing.known(job)
+        if not len(known):
+            known = self.sharing.own(trainer, job)
+        with torch.no_grad():
+            for name, value in zip(rows, starting_head(known, classes), strict=True):
+                trainer.state[name].copy_(torch.from_numpy(value))
+        return trainer, known
+
     def _moved(
         self, task: int, arrays: Arrays, parts: Sequence[Moments], everything: Moments
     ) -> tuple[Gaussians, float]:
@@ -176,94 +187,3 @@ class DriftingPIP(PIP):
             if not count[row] and len(last):
                 count[row], mean[row] = 1.0, last.mean[0]
         return Moments(count, mean, found.scatter)
-
-
-class TaskMoments(Exchange):
-    """The end of a task on a client: sums over the features of its images of the task."""
-
-    def __init__(self, method: DriftingPIP) -> None:
-        super().__init__(method.workspace)
-        self.method = method
-        self.options = method.options.drift
-        self.wire = MomentsWire(method.workspace.backbone.dim, self.options)
-
-    def received(self, task: int) -> tuple[str, ...]:
-        """The prompts of now and, where drift is measured, of the task before."""
-        trained = self.method.structure.trained
-        old = tuple(f"old.{name}" for name in trained(task - 1)) if self._measures_drift(task) else ()
-        return trained(task) + old
-
-    def returned(self, task: int) -> tuple[str, ...]:
-        """The sums of each part."""
-        return self.wire.names(self._measures_drift(task))
-
-    def fit(self, job: ClientJob) -> ClientUpdate:
-        """Each image goes once through the prompts of now and, from the second task on, of before."""
-        samples, tasks = job.samples, self.workspace.tasks
-        new = self._features(job.arrays, samples, job.task)
-        old = None
-        if self._measures_drift(job.task):
-            before = {name: job.arrays[f"old.{name}"] for name in self.method.structure.trained(job.task - 1)}
-            old = self._features(before, samples, job.task - 1)
-        targets, classes = tasks.targets(samples.labels, job.task), len(tasks.classes[job.task])
-        arrays: NamedArrays = {}
-        for part, rows in self._parts(samples):
-            found = sums.moments_of(new[rows], targets[rows], classes, None if old is None else old[rows])
-            arrays |= self.wire.encoded(part, found)
-        return ClientUpdate(arrays, len(samples), {}, job.memory)
-
-    def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:  # noqa: ARG002
-        """As the wire format says."""
-        return self.wire.specs(len(self.workspace.tasks.classes[task]), self._measures_drift(task))
-
-    def inspect(self, task: int, reply: Arrays, samples: int) -> None:  # noqa: ARG002
-        """Counts of the client's samples, and second moments that features can have."""
-        self.wire.inspect(reply, samples)
-
-    def merge(self, round_: Round, contributions: Sequence[Contribution], arrays: Arrays) -> NamedArrays:  # noqa: ARG002
-        """The moments of everybody's samples together."""
-        found: NamedArrays = {}
-        for part in self.options.parts:
-            decoded = [self.wire.decoded(part, c.update.arrays) for c in contributions]
-            filled = [moments for moments in decoded if moments.count.sum() > 0] or decoded[:1]
-            found |= _as_arrays(part, sums.robust_pool(filled, self.config.aggregation))
-        return found
-
-    def _measures_drift(self, task: int) -> bool:
-        return task > 0 and self.options.transport != "none"
-
-    def _features(self, arrays: Arrays, samples: Samples, task: int) -> sums.Floats:
-        device = self.workspace.device
-        state = {name: torch.as_tensor(value, device=device) for name, value in arrays.items()}
-        return self.method.latest_features(state, samples, task).cpu().numpy().astype(np.float64)
-
-    def _parts(self, samples: Samples) -> list[tuple[str, np.ndarray]]:
-        """Rows of each part; a sample's part depends on its id alone."""
-        if self.options.tuning == "fixed":
-            return [("all", np.arange(len(samples)))]
-        seed = self.config.seed
-        drawn = np.array([stream(seed, "held-out", int(id_)).random() for id_ in samples.ids])
-        held = drawn < self.options.held_out
-        return [("fitted", np.flatnonzero(~held)), ("held", np.flatnonzero(held))]
-
-
-def _as_arrays(part: str, moments: Moments) -> NamedArrays:
-    found = {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter}
-    if moments.drift is not None:
-        drift = moments.drift
-        found |= {"moved": np.array([drift.count]), "old": drift.old, "change": drift.change}
-        found |= {"spread": drift.spread, "cross": drift.cross}
-    return {f"pooled.{part}.{name}": value for name, value in found.items()}
-
-
-def _pooled(arrays: Arrays, part: str) -> Moments:
-    """The inverse of `_as_arrays`."""
-
-    def get(name: str) -> sums.Floats:
-        return np.asarray(arrays[f"pooled.{part}.{name}"])
-
-    moved = arrays.get(f"pooled.{part}.moved")
-    drift = None
-    if moved is not None and len(moved):
-        drift = sums.Drift(float(moved[0]), get("old"), get("change"), get("spread"), get("cross"))
-    return Moments(get("count"), get("mean"), get("scatter"), drift)

@@ -26,6 +26,7 @@ from pip_flower.methods.pip.sharing import PrototypeOptions, PrototypeSharing
 from pip_flower.methods.pip.training import PromptTrainer
 from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts import Batch, PromptOptions, make_structure
+from pip_flower.prototypes import Prototypes
 from pip_flower.runtime.streams import torch_stream
 
 
@@ -72,7 +73,7 @@ class PIP(Method):
         found = {name: value.numpy() for name, value in added.items()}
         if task == 0:
             found |= self.sharing.start()
-        if self._shares_head():
+        if self._sends_head():
             found |= self._fresh_head(task)
         return found
 
@@ -150,14 +151,12 @@ class PIP(Method):
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Local epochs with injected prototypes, then the client's own prototypes."""
-        config = self.config
-        trainer = self._trainer(job)
-        known = self.sharing.known(job)
-        losses = []
-        for epoch in range(config.training.epochs):
+        epochs, losses = self.config.training.epochs, []
+        trainer, known = self._begin(job)
+        for epoch in range(epochs):
             injection = self.sharing.injection(known, job, epoch)
             losses.append(trainer.epoch(self._batches(job, epoch), injection))
-            more = epoch + 1 < config.training.epochs
+            more = epoch + 1 < epochs
             if more and not len(known) and self.sharing.injects_own():
                 known = self.sharing.own(trainer, job)
         arrays: NamedArrays = {name: value.detach().cpu().numpy() for name, value in trainer.state.items()}
@@ -170,8 +169,7 @@ class PIP(Method):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Logits of the candidates, prompts chosen by the samples' queries; classes that no task has
         brought yet have the rows that they will start with."""
-        candidates = self._candidate_tasks(tasks)
-        head = dict(arrays)
+        candidates, head = self._candidate_tasks(tasks), dict(arrays)
         for task in range(tasks, candidates):
             fresh = self._fresh_head(task).items()
             head |= {name: torch.from_numpy(value).to(self.workspace.device) for name, value in fresh}
@@ -196,17 +194,17 @@ class PIP(Method):
     def _candidate_tasks(self, tasks: int) -> int:
         return len(self.workspace.tasks) if self.fidelity.candidates == "all" else tasks
 
+    def _begin(self, job: ClientJob) -> tuple[PromptTrainer, Prototypes]:
+        """What a client trains, and the prototypes that it knows then."""
+        return self._trainer(job), self.sharing.known(job)
+
     def _trainer(self, job: ClientJob) -> PromptTrainer:
         """A trainer on copies of what the server sent, or of what this client kept instead."""
-        names = self.trained(job.task)
-        private = self.own_arrays(job.task + 1, job.memory)
-        start = pick({**private, **job.arrays, **job.memory}, names)
-        state = {
-            name: torch.tensor(value, device=self.workspace.device, requires_grad=True)
-            for name, value in start.items()
-        }
+        private, device = self.own_arrays(job.task + 1, job.memory), self.workspace.device
+        start = pick({**private, **job.arrays, **job.memory}, self.trained(job.task))
+        state = {k: torch.tensor(value, device=device, requires_grad=True) for k, value in start.items()}
         sizes = [len(classes) for classes in self.workspace.tasks.classes]
-        others = (sum(sizes[: job.task]), sum(sizes[job.task + 1 :]))
+        others = sum(sizes[: job.task]), sum(sizes[job.task + 1 :])
         trainer = PromptTrainer(self.structure, state, job.task, self.config.training, others)
         if self.fidelity.keeps_optimizer(job.task):
             trainer.restore_optimizer(job.memory)
@@ -226,9 +224,13 @@ class PIP(Method):
     def _shares_head(self) -> bool:
         return self.options.head == "shared"
 
+    def _sends_head(self) -> bool:
+        """Whether messages carry the task's head rows."""
+        return self._shares_head()
+
     def _shared(self, task: int) -> tuple[str, ...]:
         """What a task trains, less what stays on the client."""
-        return self.trained(task) if self._shares_head() else self.structure.trained(task)
+        return self.trained(task) if self._sends_head() else self.structure.trained(task)
 
     def _fresh_head(self, task: int) -> NamedArrays:
         generator = torch_stream(self.config.seed, "start-head", task)
