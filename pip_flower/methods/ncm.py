@@ -46,11 +46,15 @@ class NCM(StatisticsMethod):
         return {sums: Sum(counts, axis=0), counts: Sum()}
 
     def inspect(self, task: int, reply: Arrays, samples: int) -> None:
+        """Sums that samples can have."""
+        self.inspect_means(self.returned(task), reply, samples)
+
+    def inspect_means(self, names: tuple[str, ...], reply: Arrays, samples: int) -> None:
         """Counts of the client's samples; nothing comes of nothing."""
-        sums, count = (reply[name] for name in self.returned(task))
-        check_counts(f"count.{task}", count, samples)
+        sums, count = (reply[name] for name in names)
+        check_counts(names[1], count, samples)
         if np.any(sums[count == 0]):
-            raise RejectedError(f"sum.{task} has a class that count.{task} does not have")
+            raise RejectedError(f"{names[0]} has a class that {names[1]} does not have")
 
     def summed(self, job: ClientJob) -> NamedArrays:
         """Sum of features and number of samples of each class."""

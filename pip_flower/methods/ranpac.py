@@ -16,7 +16,13 @@ from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
-from pip_flower.methods.statistics import Floats, StatisticsMethod
+from pip_flower.methods.statistics import (
+    Floats,
+    StatisticsMethod,
+    nearest_moment,
+    symmetric,
+    upper_triangle,
+)
 from pip_flower.runtime.process import once_per_process
 from pip_flower.runtime.streams import stream
 
@@ -150,19 +156,6 @@ class RanPAC(StatisticsMethod):
         return once_per_process(key, lambda: stream(seed, "projection").standard_normal(shape))
 
 
-def upper_triangle(matrix: Floats) -> Floats:
-    """The entries [M (M + 1) / 2] on and above the diagonal of a symmetric matrix [M, M], row by row."""
-    return matrix[np.triu_indices(len(matrix))]
-
-
-def symmetric(triangle: Floats, size: int) -> Floats:
-    """The symmetric matrix [size, size] with this upper triangle."""
-    matrix = np.empty((size, size))
-    matrix[np.triu_indices(size)] = triangle
-    matrix.T[np.triu_indices(size)] = triangle
-    return matrix
-
-
 def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Floats) -> float:
     """The ridge whose solution of the fitted part has the least squared error on the held-out part.
 
@@ -176,12 +169,6 @@ def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Float
         head = vectors @ (rotated / (np.maximum(values, 0.0) + ridge)[:, None])
         errors.append(np.sum(head * (held_gram @ head)) - 2 * np.sum(head * held_cross))
     return float(_RIDGES[int(np.argmin(errors))])
-
-
-def nearest_moment(gram: Floats) -> Floats:
-    """The positive semidefinite matrix nearest to a symmetric one [M, M]."""
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 register(

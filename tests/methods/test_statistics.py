@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pip_flower.method import ClientJob
 from pip_flower.method.reply_checks import RejectedError
-from pip_flower.methods.ranpac import best_ridge, symmetric, upper_triangle
+from pip_flower.methods.ranpac import best_ridge
+from pip_flower.methods.statistics import symmetric, upper_triangle
 from support.local_grid import LocalGrid
 from support.runs import Notes, play, strategy_for
 
@@ -22,7 +24,7 @@ def run(small_run: RunConfig, method: str, clients: int, overrides: str = "") ->
     )
 
 
-@pytest.mark.parametrize(("method", "classifier"), [("ncm", "mean.2"), ("ranpac", "head")])
+@pytest.mark.parametrize(("method", "classifier"), [("ncm", "mean.2"), ("ranpac", "head"), ("lda", "weight")])
 def test_any_partition_gives_the_classifier_of_the_pooled_data(
     small_run: RunConfig, method: str, classifier: str
 ) -> None:
@@ -34,6 +36,35 @@ def test_any_partition_gives_the_classifier_of_the_pooled_data(
     ):
         assert other.final[classifier] == pytest.approx(alone.final[classifier], rel=1e-7, abs=1e-9)
         assert [e.accuracies for e in other.evaluations] == [e.accuracies for e in alone.evaluations]
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_lda_is_that_of_the_pooled_features(small_run: RunConfig, covariance: str) -> None:
+    options = f"method.covariance={covariance} method.shrinkage=0.3"
+    final = run(small_run, "lda", 4, options).final
+    method = strategy_for(small_run | {"method": "lda"}).method
+    train = method.workspace.data.train
+    features = method.workspace.queries(train).numpy().astype(np.float64)
+    seen = method.workspace.tasks.seen(3)
+    means = np.stack([features[train.labels == label].mean(axis=0) for label in seen])
+    centred = features - means[[seen.index(label) for label in train.labels]]
+    common = centred.T @ centred / len(centred)
+    if covariance == "diagonal":
+        common = np.diag(np.diag(common))
+    size = np.trace(common) / len(common)
+    inverse = np.linalg.inv(0.7 * common + 0.3 * size * np.eye(len(common)))
+    assert final["weight"] == pytest.approx(means @ inverse, rel=1e-6, abs=1e-8)
+    assert final["bias"] == pytest.approx(-0.5 * np.sum(means @ inverse * means, axis=1), rel=1e-6)
+
+
+def test_lda_refuses_moments_that_samples_cannot_have(small_run: RunConfig) -> None:
+    method = strategy_for(small_run | {"method": "lda"}).method
+    job = ClientJob(1, 0, 1, {}, method.samples(0, 1, 1))
+    reply = dict(method.fit(job).arrays)
+    method.inspect(0, reply, len(job.samples))
+    for name, change in (("second.0", 0.1), ("total.0", 2.0), ("count.0", 9.0)):
+        with pytest.raises(RejectedError, match=name[:-1]):
+            method.inspect(0, reply | {name: change * np.asarray(reply[name])}, len(job.samples))
 
 
 @given(size=st.integers(1, 12), seed=st.integers(0, 10_000))
