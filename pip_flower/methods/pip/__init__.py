@@ -2,15 +2,18 @@
 
 `pip.py` is the method, `training.py` a client's step, `sharing.py` the exchange of prototypes, `align.py` the
 variant whose head is refitted after each task. `drift.py` is the method whose Gaussians move along with the
-prompts; `moments.py` and `discriminant.py` are its mathematics, `moments_wire.py` its messages. PIP's
-baselines and ablations are YAML files.
+prompts; `moments.py`, `discriminant.py` and `local_head.py` are its mathematics, `task_moments.py` is the end
+of a task, `moments_wire.py` its messages. `oracle.py` is PIP that is told the task. PIP's baselines and
+ablations are YAML files.
 """
 
 from pip_flower.method.registry import register
 from pip_flower.methods.pip.align import AlignedPIP, AlignedPIPOptions
 from pip_flower.methods.pip.drift import DriftingPIP, DriftingPIPOptions
+from pip_flower.methods.pip.oracle import OracleOptions, OraclePIP
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 
 register("pip", title="PIP: prototype-injected prompts", options=PIPOptions, method=PIP)
 register("pip-drift", title="PIP with drifting Gaussians", options=DriftingPIPOptions, method=DriftingPIP)
 register("pip-align", title="PIP with aligned heads", options=AlignedPIPOptions, method=AlignedPIP)
+register("pip-oracle", title="PIP that is told the task", options=OracleOptions, method=OraclePIP)
