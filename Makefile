@@ -2,13 +2,14 @@
 # make test     set up, then run style checks, type checks and all tests
 # make install  set up only (.venv/)
 # make backbone train the embedded ViT anew (about 25 minutes on two cores)
+# make mutants  change the mathematics in small ways and see whether the tests notice (docs/mutants.md)
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test backbone clean
+.PHONY: install demo test backbone mutants clean
 
 install: $(INSTALLED)
 
@@ -31,5 +32,9 @@ test: $(INSTALLED)
 backbone: $(INSTALLED)
 	$(BIN)/python scripts/pretrain_backbone.py
 
+mutants: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,mutants]"
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) mutants .mypy_cache .ruff_cache .pytest_cache

@@ -33,3 +33,8 @@ def test_equal_updates_are_their_own_mean() -> None:
 def test_weights_that_make_no_mean_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="cannot be averaged"):
         weighted_mean([{"x": np.zeros(1)}, {"x": np.ones(1)}], weights)
+
+
+def test_a_client_of_weight_nothing_changes_nothing() -> None:
+    updates = [{"x": np.array([1.0])}, {"x": np.array([9.0])}]
+    assert weighted_mean(updates, [0.5, 0.0])["x"].tolist() == [1.0]

@@ -82,3 +82,30 @@ def test_the_released_code_zeroes_its_matrix_and_finds_no_forgetting(rows: list[
 def test_a_row_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 1 accuracies"):
         AccuracyMatrix().add([1.0, 2.0])
+
+
+def test_a_summary_names_every_figure() -> None:
+    matrix = AccuracyMatrix([[90.0], [70.0, 80.0]])
+    assert matrix.summary() == {
+        "after_task": [90.0, 75.0],
+        "average": 82.5,
+        "last": 75.0,
+        "performance_drop": 15.0,
+        "forgetting": 20.0,
+        "forgetting_after_task": [20.0],
+        "forgetting_by_task": [[20.0]],
+        "backward_transfer": -20.0,
+    }
+
+
+def test_rows_are_copies_of_what_is_added() -> None:
+    matrix, row = AccuracyMatrix(), [50.0]
+    matrix.add(row)
+    row[0] = 0.0
+    assert matrix.rows == [[50.0]]
+    with pytest.raises(ValueError, match="expected 2 accuracies, got 1"):
+        matrix.add([1.0])
+
+
+def test_one_task_has_no_transfer() -> None:
+    assert AccuracyMatrix([[40.0]]).backward_transfer() == 0.0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.config.sections import Config
-from pip_flower.data.partition import holders, partition_task, require_samples
+from pip_flower.data.partition import drawn_classes, holders, partition_task, require_samples
 from pip_flower.data.population import active_clients
 from pip_flower.data.tasks import split_tasks
 from pip_flower.method.configuration import load_config
@@ -162,3 +162,84 @@ def test_a_client_without_samples_is_refused() -> None:
     parts = partition_task(setting, split_tasks(setting), np.arange(10), 0, "train")
     with pytest.raises(ConfigError, match="task 1 has too few samples"):
         require_samples(setting, parts, 0)
+
+
+def test_clients_of_the_released_code_draw_a_fraction_of_the_classes() -> None:
+    setting = config(
+        "schedule.tasks=1 schedule.rounds=1 partition.class_fraction=0.6 dataset.class_order=seed"
+    )
+    tasks = split_tasks(setting)
+    drawn = {
+        (client, round_): drawn_classes(setting, tasks, 0, client, round_)
+        for client in range(6)
+        for round_ in range(6)
+    }
+    for labels in drawn.values():
+        assert len(labels) == 6
+        assert labels == sorted(set(labels))
+        assert set(labels) <= set(range(10))
+    # Drawn anew for every client and in every round, but not by chance.
+    assert len({tuple(labels) for labels in drawn.values()}) > 20
+    assert drawn[2, 3] != drawn[3, 2]
+    assert drawn_classes(setting, tasks, 0, 2, 3) == drawn[2, 3]
+    assert (
+        drawn_classes(
+            config("schedule.tasks=1 schedule.rounds=1 partition.class_fraction=0.6", 5), tasks, 0, 2, 3
+        )
+        != drawn[2, 3]
+    )
+
+
+def test_the_classes_drawn_are_those_of_the_task_and_one_at_least() -> None:
+    setting = config("partition.class_fraction=0.1")
+    tasks = split_tasks(setting)
+    for task in range(5):
+        labels = drawn_classes(setting, tasks, task, 0, 1)
+        assert len(labels) == 1
+        assert set(labels) <= set(tasks.classes[task])
+
+
+def test_a_class_that_nobody_drew_goes_to_whoever_has_fewest() -> None:
+    setting = config("federation.clients=2 federation.clients_per_round=1 partition.class_fraction=0.05")
+    held = holders(setting, 10, 0)
+    # One class each by the draw, eight that nobody drew: dealt to either in turn.
+    assert held.any(axis=0).all()
+    assert held.sum(axis=1).tolist() in ([5, 5], [6, 5], [5, 6])
+
+
+def test_only_those_who_learn_a_task_must_have_samples_of_it() -> None:
+    setting = config("federation.clients=4 federation.clients_per_round=1 population.initial=2")
+    some, none = np.arange(3), np.zeros(0, dtype=np.int64)
+    require_samples(setting, [some, some, none, none], 0)
+    with pytest.raises(ConfigError, match=r"task 1 .*clients \[1\] would get none"):
+        require_samples(setting, [some, none, some, some], 0)
+    with pytest.raises(ConfigError, match=r"task 5 .*clients \[0, 3\]"):
+        require_samples(setting, [none, some, some[:1], none], 4)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_rows_are_sorted_and_tasks_dealt_apart(scheme: str) -> None:
+    setting = config(f"partition.scheme={scheme} federation.clients=4 schedule.tasks=2 schedule.rounds=2")
+    labels = np.arange(400) % 10
+    tasks = split_tasks(setting)
+    dealt = [
+        partition_task(setting, tasks, labels, task, part) for task in (0, 1) for part in ("train", "test")
+    ]
+    for parts in dealt:
+        assert all(rows.dtype == np.int64 and np.array_equal(rows, np.sort(rows)) for rows in parts)
+    # Another stream for every task and part: positions among the task's samples are not the same.
+    among = [
+        [
+            (np.searchsorted(np.flatnonzero(np.isin(labels, tasks.classes[i // 2])), rows)).tolist()
+            for rows in parts
+        ]
+        for i, parts in enumerate(dealt)
+    ]
+    assert len({str(parts) for parts in among}) == 4
+
+
+def test_iid_clients_get_equal_shares_of_every_class() -> None:
+    setting = config("partition.scheme=iid partition.samples=shared federation.clients=4")
+    labels = np.arange(200) % 10
+    for rows in partition_task(setting, split_tasks(setting), labels, 1, "train"):
+        assert np.bincount(labels[rows], minlength=10)[2:4].tolist() == [5, 5]

@@ -49,3 +49,19 @@ def test_who_retires_never_comes_back(clients: int, initial: int, retire: float,
         assert active
         assert np.array_equal(active_clients(setting, task), sorted(active))
         before = active
+
+
+def test_a_run_of_one_task_has_everybody_at_once() -> None:
+    setting = config("federation.clients=9 population.initial=5 schedule.tasks=1 schedule.rounds=1")
+    assert joined(setting, 0) == 9
+
+
+def test_a_tenth_of_thirty_are_three() -> None:
+    setting = config("federation.clients=30 population.retire=0.1")
+    assert [len(active_clients(setting, task)) for task in range(4)] == [30, 27, 25, 23]
+    others = config("federation.clients=30 population.retire=0.1", seed=1)
+    assert active_clients(setting, 3).tolist() != active_clients(others, 3).tolist()
+    # Who stops is drawn anew for each task, not by position.
+    stopped = [set(active_clients(setting, t)) - set(active_clients(setting, t + 1)) for t in range(3)]
+    assert stopped[0] != {27, 28, 29}
+    assert active_clients(setting, 3).dtype == np.int64

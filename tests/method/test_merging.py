@@ -50,3 +50,36 @@ def test_a_robust_sum_is_the_median_of_the_clients_means_times_all_samples(
 def test_counts_are_added_up_whatever_the_rule() -> None:
     updates = [{"n": np.array([float(value)])} for value in (1, 1, 10)]
     assert merge(updates, {"n": Sum()}, {"n": np.zeros(1)}, MEDIAN) == {"n": [12.0]}
+
+
+def test_one_group_in_all_without_an_axis() -> None:
+    counts = (1.0, 2.0, 1.0)
+    updates = [
+        {"s": np.full((2, 2), mean * count), "n": np.array([count])}
+        for mean, count in zip((1.0, 3.0, 50.0), counts, strict=True)
+    ]
+    arrays = {"s": np.array([[1.0, 2.0], [3.0, 4.0]]), "n": np.array([5.0])}
+    rules: dict[str, Merge] = {"s": Sum("n"), "n": Sum()}
+    # The median mean is 3, of four samples in all.
+    assert merge(updates, rules, arrays, MEDIAN) == {"s": [[13.0, 14.0], [15.0, 16.0]], "n": [9.0]}
+
+
+def test_a_robust_sum_that_replaces_looks_at_nothing_earlier() -> None:
+    updates = [{"s": np.array([[value]]), "n": np.array([1.0])} for value in (1.0, 2.0, 60.0)]
+    rules: dict[str, Merge] = {"s": Sum("n", axis=0, running=False)}
+    assert merge(updates, rules, {"s": np.array([[7.0]]), "n": np.array([1.0])}, MEDIAN) == {"s": [[6.0]]}
+    assert merge(updates, rules, {}, MEDIAN) == {"s": [[6.0]]}
+
+
+def test_clipped_sums_compare_with_what_earlier_rounds_added_up_to() -> None:
+    clip = AggregationConfig("mean", 0.2, 0.0, 1.0)
+    updates = [{"s": np.array([[20.0]]), "n": np.array([2.0])}]
+    rules: dict[str, Merge] = {"s": Sum("n", axis=0)}
+    # Known: a mean of 4. The reply's mean of 10 is cut to 5, of two samples.
+    assert merge(updates, rules, {"s": np.array([[12.0]]), "n": np.array([3.0])}, clip) == {"s": [[22.0]]}
+    assert merge(updates, rules, {"s": np.array([[12.0]]), "n": np.array([3.0])}) == {"s": [[32.0]]}
+
+
+def test_what_is_averaged_is_clipped_towards_what_was_sent() -> None:
+    clip = AggregationConfig("mean", 0.2, 2.0, 0.0)
+    assert merge([{"a": np.array([9.0])}], {"a": Mean()}, {"a": np.array([5.0])}, clip) == {"a": [7.0]}

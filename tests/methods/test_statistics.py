@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pip_flower.method import ClientJob
 from pip_flower.method.reply_checks import RejectedError
 from pip_flower.methods.ranpac import best_ridge
-from pip_flower.methods.statistics import symmetric, upper_triangle
+from pip_flower.methods.statistics import nearest_moment, symmetric, upper_triangle
 from support.local_grid import LocalGrid
 from support.runs import Notes, play, strategy_for
 
@@ -151,3 +151,10 @@ def test_the_ridge_is_the_one_of_least_error_on_held_out_samples() -> None:
         return float(((held @ head - y_held) ** 2).sum())
 
     assert error(chosen) == pytest.approx(min(error(10.0**k) for k in range(-8, 9)))
+
+
+def test_the_nearest_second_moment_has_no_negative_direction() -> None:
+    assert nearest_moment(np.array([[1.0, 2.0], [2.0, 1.0]])) == pytest.approx(np.full((2, 2), 1.5))
+    rows = np.random.default_rng(0).normal(size=(9, 3))
+    slanted = rows.T @ rows + np.array([[0.0, 0.2, 0.0], [-0.2, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    assert nearest_moment(slanted) == pytest.approx(rows.T @ rows)

@@ -5,7 +5,8 @@ import torch
 
 from pip_flower.config.schema import ConfigError
 from pip_flower.fidelity import Paper
-from pip_flower.models.prompts import PromptStructure, make_structure
+from pip_flower.models.prompted_vit import AttachedPrompts, Prefix
+from pip_flower.models.prompts import PromptStructure, SinglePromptOptions, make_structure
 from pip_flower.models.prompts.l2p import L2P
 from support.toy import config, images, toy_backbone, toy_state, toy_structure
 
@@ -144,3 +145,26 @@ def test_a_pool_of_a_given_size_has_that_size() -> None:
     assert toy_state(structure)["pool.prompt"].shape == (7, 5, 32)
     with pytest.raises(ConfigError, match="8 prompts cannot be chosen from a pool of 7"):
         config("pip-l2p", "method.prompt.pool=7 method.prompt.top_k=8")
+
+
+def test_a_single_prompt_is_one_prefix_for_all_tasks_and_needs_no_query() -> None:
+    backbone = toy_backbone()
+    structure = make_structure(SinglePromptOptions("single", 3, (1, 4)), backbone, Paper(), tasks=2)
+    generator = torch.Generator().manual_seed(0)
+    state = structure.start_task(0, {}, generator)
+    assert {name: value.shape for name, value in state.items()} == {"prompt": (2, 2, 3, 2, 16)}
+    assert structure.start_task(1, state, generator) == {}
+    assert structure.trained(1) == structure.used(2) == ("prompt",)
+    assert not structure.needs_query(None)
+    assert not structure.trains_with_query
+    with torch.inference_mode():
+        found = structure.forward(state, images(4), None, task=None, tasks=2)
+        stored = state["prompt"].transpose(2, 3)
+        prefixes = {block: Prefix(stored[i, :1], stored[i, 1:]) for i, block in enumerate((1, 4))}
+        wanted = backbone.encode(images(4), AttachedPrompts(prefixes))[:, 0]
+    assert torch.allclose(found.features, wanted, atol=1e-6)
+    assert structure.matching_loss(found.similarity).item() == 0.0
+    with pytest.raises(ConfigError, match="method.prompt.blocks.*6 blocks"):
+        make_structure(SinglePromptOptions("single", 3, (6,)), backbone, Paper(), tasks=2)
+    with pytest.raises(ConfigError, match="method.prompt.blocks"):
+        SinglePromptOptions("single", 3, (1, 1)).check()

@@ -7,7 +7,7 @@ import torch
 from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.method.configuration import load_config
-from pip_flower.methods.pip.align import AlignOptions, align_head
+from pip_flower.methods.pip.align import AlignedPIP, AlignOptions, align_head
 from pip_flower.prototypes import Prototypes
 from support.runs import digest, play, strategy_for
 
@@ -83,3 +83,76 @@ def test_a_class_without_a_gaussian_keeps_its_averaged_rows(small_run: dict[str,
 def test_what_cannot_be_refitted_is_refused(overrides: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_config(Selection(method="pip-align", overrides=overrides))
+
+
+def test_one_step_from_known_draws() -> None:
+    """Adam's first step has the size of the rate and the sign of the gradient, whatever its size."""
+    options = AlignOptions(draws=3, steps=1, learning_rate=0.25, shrinkage=0.5, variance=2.0)
+    mean = np.array([[1.0, 0.0], [0.0, 1.0]])
+    gaussians = Prototypes(np.arange(2), mean, np.array([[1.0, 3.0], [2.0, -1.0]]), np.full(2, 5))
+    weight, bias = np.array([[0.5, -1.0], [2.0, 0.25]]), np.array([0.75, -0.5])
+    found = align_head(weight, bias, gaussians, options, torch.Generator().manual_seed(3))
+    # Negative variances count as zero; half way to the mean of the classes, then doubled.
+    deviation = np.sqrt(2.0 * np.array([[1.25, 2.25], [1.75, 0.75]]))
+    noise = torch.randn(6, 2, generator=torch.Generator().manual_seed(3)).numpy()
+    targets = np.repeat([0, 1], 3)
+    drawn = mean[targets] + deviation[targets] * noise
+    logits = drawn @ weight.T + bias
+    wrong = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) - np.eye(2)[targets]
+    assert found[0] == pytest.approx(weight - 0.25 * np.sign(wrong.T @ drawn), abs=1e-4)
+    assert found[1] == pytest.approx(bias - 0.25 * np.sign(wrong.sum(axis=0)), abs=1e-4)
+
+
+def test_gradients_of_a_step_do_not_reach_the_next() -> None:
+    """With draws that are the means themselves the steps are those of a plain loop."""
+    options = AlignOptions(draws=2, steps=7, learning_rate=0.1, shrinkage=0.0, variance=0.0)
+    mean = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 2.0]])
+    gaussians = Prototypes(np.arange(2), mean, np.ones((2, 3)), np.full(2, 5))
+    weight, bias = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]), np.array([0.5, 0.0])
+    found = align_head(weight, bias, gaussians, options, torch.Generator().manual_seed(0))
+    plain = [torch.tensor(value, dtype=torch.float32, requires_grad=True) for value in (weight, bias)]
+    adam = torch.optim.Adam(plain, lr=0.1)
+    for _ in range(7):
+        adam.zero_grad()
+        logits = torch.tensor(mean, dtype=torch.float32) @ plain[0].T + plain[1]
+        torch.nn.functional.cross_entropy(logits, torch.arange(2)).backward()
+        adam.step()
+    for one, other in zip(found, plain, strict=True):
+        assert one.dtype == np.float32
+        assert one == pytest.approx(other.detach().numpy(), abs=1e-6)
+
+
+def test_every_class_is_refitted_on_its_own_gaussian(small_run: dict[str, Any]) -> None:
+    """Also where classes do not come in the order of their labels."""
+    order = "dataset.class_order=given dataset.given_order=[5,0,3,1,4,2]"
+    method = strategy_for(changed(small_run, f"{order} method.align.steps=200 method.align.draws=8")).method
+    assert isinstance(method, AlignedPIP)
+    arrays: dict[str, Any] = {}
+    for task in range(2):
+        arrays |= method.start_task(task, arrays)
+    dim = arrays["head.0.weight"].shape[1]
+    mean = np.random.default_rng(0).normal(size=(6, dim)) * 3
+    table = Prototypes(np.arange(6), mean, np.full((6, dim), 0.01), np.full(6, 5)).as_arrays()
+    found = method.end_task(1, {**arrays, **table})
+    assert tuple(found) == tuple(f"aligned.{task}.{kind}" for task in (0, 1) for kind in ("weight", "bias"))
+    weight = np.concatenate([found["aligned.0.weight"], found["aligned.1.weight"]])
+    bias = np.concatenate([found["aligned.0.bias"], found["aligned.1.bias"]])
+    seen = [5, 0, 3, 1]
+    assert (mean[seen] @ weight.T + bias).argmax(axis=1).tolist() == [0, 1, 2, 3]
+    again = method.end_task(1, {**arrays, **table})
+    assert np.array_equal(found["aligned.1.weight"], again["aligned.1.weight"])
+
+
+def test_predictions_read_the_refitted_rows(small_run: dict[str, Any]) -> None:
+    method = strategy_for(small_run | {"method": "pip-align"}).method
+    arrays: dict[str, Any] = {}
+    for task in range(2):
+        arrays |= method.start_task(task, arrays)
+    for task in range(2):
+        arrays[f"aligned.{task}.weight"] = np.zeros_like(arrays[f"head.{task}.weight"])
+        arrays[f"aligned.{task}.bias"] = np.array([1.0, 2.0], np.float32) + 10 * task
+    needed = method.predicting(2)
+    assert {name for name in needed if "bias" in name} == {"aligned.0.bias", "aligned.1.bias"}
+    state = {name: torch.tensor(arrays[name]) for name in needed}
+    scores = method.scores(state, method.workspace.test_samples(0).take(np.arange(3)), 2)
+    assert scores.tolist() == [[1.0, 2.0, 11.0, 12.0]] * 3

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pip_flower.config.sections import AggregationConfig
 from pip_flower.methods.pip.moments import (
+    Drift,
     Moments,
     factored,
     moments_of,
@@ -19,6 +20,7 @@ from pip_flower.methods.pip.moments import (
     robust_pool,
     unfactored,
     unpacked,
+    without_correlations,
 )
 
 DIM, CLASSES = 4, 3
@@ -148,3 +150,101 @@ def test_what_nobody_holds_a_sample_of_is_nothing_under_every_rule(rule: Any) ->
     assert not found.scatter.any()
     assert found.drift is not None
     assert not found.drift.change.any()
+
+
+def test_a_robust_pool_by_hand() -> None:
+    """Clients with 1, 1 and 2 samples of one class in one dimension; a second class that one client holds."""
+
+    def part(count: tuple[float, float], mean: tuple[float, float], scatter: float, moved: float) -> Moments:
+        n = sum(count)
+        found = Drift(
+            n, np.array([moved]), np.array([2 * moved]), np.array([[n * moved]]), np.array([[-n * moved]])
+        )
+        return Moments(np.array(count), np.array(mean)[:, None], np.array([[scatter]]), found)
+
+    parts = [
+        part((1, 0), (1.0, 0.0), 3.0, 1.0),
+        part((1, 0), (2.0, 0.0), 5.0, 2.0),
+        part((2, 2), (9.0, 7.0), 4.0, 6.0),
+    ]
+    found = robust_pool(parts, replace(PLAIN, rule="median"))
+    assert found.count.tolist() == [4, 2]
+    assert found.mean.tolist() == [[2.0], [7.0]]
+    # Per sample 3, 5 and 1, of six samples in all.
+    assert found.scatter == pytest.approx(np.array([[18.0]]))
+    assert found.drift is not None
+    assert found.drift.count == 6
+    assert (found.drift.old.tolist(), found.drift.change.tolist()) == ([2.0], [4.0])
+    assert found.drift.spread == pytest.approx(np.array([[12.0]]))
+    assert found.drift.cross == pytest.approx(np.array([[-12.0]]))
+
+
+def test_clipping_that_cuts_nothing_is_the_weighted_mean() -> None:
+    parts = []
+    for seed in range(3):
+        new, targets, old = samples(seed, 20 + 10 * seed)
+        parts.append(moments_of(new, targets, CLASSES, old))
+    found = robust_pool(parts, replace(PLAIN, clip_prototypes=1e6))
+    count = sum(part.count for part in parts)
+    np.testing.assert_allclose(found.count, count)
+    np.testing.assert_allclose(found.mean, sum(p.count[:, None] * p.mean for p in parts) / count[:, None])
+    np.testing.assert_allclose(found.scatter, sum(part.scatter for part in parts))
+    drifts = [part.drift for part in parts if part.drift is not None]
+    assert found.drift is not None
+    np.testing.assert_allclose(found.drift.old, sum(d.count * d.old for d in drifts) / count.sum())
+    np.testing.assert_allclose(found.drift.spread, sum(d.spread for d in drifts))
+    np.testing.assert_allclose(found.drift.cross, sum(d.cross for d in drifts))
+
+
+def test_moments_without_drift_are_merged_without() -> None:
+    new, targets, _ = samples(0, 12)
+    parts = [moments_of(new[rows], targets[rows], CLASSES) for rows in (slice(6), slice(6, 12))]
+    for config in (PLAIN, replace(PLAIN, rule="median")):
+        assert robust_pool(parts, config).drift is None
+
+
+def test_a_class_that_one_client_lacks_is_that_of_the_others_under_a_rule() -> None:
+    new, targets, _ = samples(0, 30)
+    some = moments_of(new, targets, CLASSES)
+    less = moments_of(new[targets > 0], targets[targets > 0], CLASSES)
+    found = robust_pool([some, less, less], replace(PLAIN, rule="median"))
+    np.testing.assert_allclose(found.mean, some.mean)
+    assert found.mean.dtype == np.float64
+
+
+def test_the_nearest_moment_is_symmetric_and_leaves_moments_alone() -> None:
+    rows = np.random.default_rng(0).normal(size=(9, 3))
+    gram = rows.T @ rows
+    np.testing.assert_allclose(nearest_moment(gram), gram)
+    slanted = gram + np.array([[0.0, 0.2, 0.0], [-0.2, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(nearest_moment(slanted), gram)
+
+
+def test_only_variances_are_left_without_correlations() -> None:
+    new, targets, _ = samples(0, 12)
+    some = moments_of(new, targets, CLASSES)
+    found = without_correlations(some)
+    assert np.array_equal(found.scatter, np.diag(np.diag(some.scatter)))
+    assert np.array_equal(found.mean, some.mean)
+
+
+def test_features_are_summed_in_double_precision() -> None:
+    new = np.full((3, 1), 16777216.0, np.float32)
+    new[1:] = 1.0
+    found = moments_of(new, np.zeros(3, np.int64), 2, new + np.float32(0))
+    assert found.mean.tolist() == [[16777218 / 3], [0.0]]
+    assert found.count.tolist() == [3.0, 0.0]
+    assert found.count.dtype == found.mean.dtype == np.float64
+    assert found.drift is not None
+    assert found.drift.old.tolist() == [16777218 / 3]
+
+
+def test_directions_are_the_strongest_and_the_rest_is_no_less_than_nothing() -> None:
+    directions, rest = factored(np.diag([1.0, 9.0, 4.0]), 2)
+    assert np.abs(directions).tolist() == [[0, 3, 0], [0, 0, 2]]
+    assert rest.tolist() == [1, 0, 0]
+    directions, rest = factored(np.diag([4.0, 0.0, -1.0]), 5)
+    assert np.abs(directions).tolist() == [[2, 0, 0], *[[0, 0, 0]] * 4]
+    assert rest.tolist() == [0, 0, 0]
+    assert unfactored(np.array([[1.0, 2.0]]), np.array([3.0, 5.0])).tolist() == [[4, 2], [2, 9]]
+    assert packed(np.array([[1.0, 2.0], [2.0, 3.0]])).tolist() == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,3 +102,51 @@ def test_a_restored_optimizer_goes_on_as_if_it_had_never_stopped() -> None:
         trainer.epoch([batch(structure)], None)
     assert all(torch.equal(leaf, straight.state[name]) for name, leaf in resumed.state.items())
     assert not torch.equal(forgetful.state["general"], straight.state["general"])
+
+
+def test_the_total_is_the_sum_of_both_terms() -> None:
+    structure = toy_structure()
+    trainer = toy_trainer(structure, toy_state(structure))
+    loss = trainer.loss(batch(structure), None)
+    assert torch.equal(loss.total, loss.cross_entropy + loss.matching)
+    assert loss.matching.abs() > 1e-3
+
+
+def test_an_epoch_reports_the_mean_loss_with_what_is_injected_and_clips() -> None:
+    structure = toy_structure()
+    trainer = toy_trainer(structure, toy_state(structure))
+    trainer.training = replace(trainer.training, clip_norm=1e-3)
+    trainer.optimizer = torch.optim.SGD(trainer.state.values(), lr=1.0)
+    before = {name: leaf.detach().clone() for name, leaf in trainer.state.items()}
+    wanted = trainer.loss(batch(structure), injection()).total.item()
+    assert trainer.epoch([batch(structure)], injection()) == pytest.approx(wanted, rel=1e-6)
+    moved = torch.cat([(leaf - before[name]).flatten() for name, leaf in trainer.state.items()])
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_an_update_lets_adam_use_the_gradients() -> None:
+    structure = toy_structure()
+    trainer = toy_trainer(structure, toy_state(structure))
+    before = {name: leaf.detach().clone() for name, leaf in trainer.state.items()}
+    trainer.loss(batch(structure), None).total.backward()
+    trainer.update()
+    rate = trainer.training.learning_rate
+    for name, leaf in trainer.state.items():
+        # No entry moves further than the rate in the first step, and some move so far.
+        assert (leaf - before[name]).abs().max().item() == pytest.approx(rate, rel=1e-2)
+
+
+def test_the_state_of_the_optimizer_has_names_and_may_be_of_other_arrays() -> None:
+    structure = toy_structure()
+    state = toy_state(structure)
+    trainer, fresh = toy_trainer(structure, state), toy_trainer(structure, state)
+    trainer.epoch([batch(structure)], None)
+    kept = trainer.optimizer_arrays()
+    assert set(kept) == {
+        f"adam.{name}.{what}" for name in trainer.state for what in ("step", "exp_avg", "exp_avg_sq")
+    }
+    some = {name: value for name, value in kept.items() if "general" in name}
+    fresh.restore_optimizer({**some, "adam.unknown.step": np.ones(1)})
+    found = fresh.optimizer_arrays()
+    assert set(found) == set(some)
+    assert all(np.array_equal(found[name], value) for name, value in some.items())
