@@ -64,15 +64,16 @@ class FederatedClient(NumPyClient):
         return self.method.conclusion
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """One round's work; `config` gives "task" (from 0), "round" (from 1) and, at the end of a task,
-        "phase"."""
+        """One round's work; `config` gives "task" (from 0), "round" (from 1), whether that is the
+        first or last one of the task ("starts_task", "ends_task") and, at the end of a task, "phase"."""
         began = time.monotonic()
         task, round_ = int(config["task"]), int(config["round"])
         exchange = self.exchange(str(config.get(PHASE, "")))
         names = (*exchange.sent_down(task), *exchange.constant(task))
         arrays = dict(zip(names, parameters, strict=True))
         samples = self.method.samples(task, self.partition, round_)
-        job = ClientJob(round_, task, self.partition, arrays, samples, self.memory)
+        first, last = (bool(config.get(name, False)) for name in ("starts_task", "ends_task"))
+        job = ClientJob(round_, task, self.partition, arrays, samples, self.memory, first, last)
         update = exchange.fit(job)
         if update.memory and not self.method.keeps_memory():
             raise ValueError(f"{type(self.method).__name__} has a memory that keeps_memory() denies")

@@ -15,7 +15,8 @@ from pip_flower.method.workspace import Workspace
 
 @dataclass(frozen=True)
 class ClientJob:
-    """One client's work in one round; `memory` is what it kept from earlier ones, and never leaves it."""
+    """One client's work in one round; `memory` is what it kept from earlier ones, and never leaves it. It
+    knows whether the round is the task's first or last."""
 
     round: int
     task: int
@@ -23,6 +24,8 @@ class ClientJob:
     arrays: Arrays
     samples: Samples
     memory: Arrays = field(default_factory=dict)
+    starts_task: bool = False
+    ends_task: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,70 +13,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
-from pip_flower.method.base import Method
-from pip_flower.method.exchange import ClientJob, ClientUpdate
+from pip_flower.method.exchange import ClientJob
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining, Step
+from pip_flower.methods.networks.training import Step
 from pip_flower.methods.rehearsal.distillation import sigmoid_distillation
-from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions, learnt_classes
-from pip_flower.methods.rehearsal.teacher import Teacher
+from pip_flower.methods.rehearsal.memory import ExemplarMemory
+from pip_flower.methods.rehearsal.method import RehearsalMethod, RehearsalOptions
 from pip_flower.models.network import load_arrays
 
 MEANS = ("mean.sum", "mean.count")
 
 
 @dataclass(frozen=True)
-class ICaRLOptions(NetworkOptions):
+class ICaRLOptions(RehearsalOptions):
     """How many exemplars a client keeps, and how classes are told apart."""
 
-    memory: MemoryOptions
     classifier: Literal["linear", "nearest-mean"]
 
 
-class ICaRL(Method):
+class ICaRL(RehearsalMethod):
     """Beside the model, clients send sums of unit features of their exemplars (`mean.sum` [classes seen, D],
     `mean.count`), if the nearest-mean classifier is used."""
 
-    uses_backbone = False
     options: ICaRLOptions
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        """What a network can be trained with."""
-        super().check(config)
-        NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:
         super().__init__(workspace, options)
-        self.training = NetworkTraining(workspace, options)
-        self.teacher = Teacher(self.training)
         self._means = MEANS if options.classifier == "nearest-mean" else ()
-
-    def fingerprint(self) -> str:
-        """The architecture."""
-        return self.training.fingerprint()
-
-    def start_task(self, task: int, arrays: Arrays) -> NamedArrays:  # noqa: ARG002
-        """The network, before the first task, and head rows for the task's classes."""
-        return self.training.start_task(task)
-
-    def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
-        """The next task's teacher."""
-        return self.teacher.end_task(task, arrays)
-
-    def received(self, task: int) -> tuple[str, ...]:
-        """The model."""
-        return self.training.names(task + 1)
-
-    def constant(self, task: int) -> tuple[str, ...]:
-        """The teacher."""
-        return self.teacher.names(task)
 
     def returned(self, task: int) -> tuple[str, ...]:
         """The model, and the sums behind the class means."""
@@ -93,10 +61,6 @@ class ICaRL(Method):
             "mean.count": Sum(running=False),
         }
         return {**super().merging(round_), **{name: sums[name] for name in self._means}}
-
-    def keeps_memory(self) -> bool:
-        """Ids of exemplars."""
-        return True
 
     def expected(self, task: int, arrays: Arrays, samples: int) -> dict[str, ArraySpec]:
         """The sums grow with the classes seen."""
@@ -119,28 +83,10 @@ class ICaRL(Method):
         if np.any(np.linalg.norm(sums, axis=1) > count * (1 + 1e-4)):
             raise RejectedError("mean.sum is longer than a sum of unit features can be")
 
-    def fit(self, job: ClientJob) -> ClientUpdate:
-        """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
-        present = self.workspace.tasks.classes[job.task]
-        learnt = self._samples_of_learnt_classes(job)
-        exemplars = ExemplarMemory(self.options.memory.budget(learnt))
-        old = exemplars.rehearsed(job.memory, self.workspace.data.train, excluding=present)
-        samples = job.samples.joined(old) if len(old) else job.samples
-        self.teacher.load(job.task, job.arrays)
-        arrays, metrics = self.training.fit(job, samples, len(old), lambda step: self.loss(step, job))
-        memory = exemplars.updated(job.memory, job.samples, self._unit(job.samples), None)
-        metrics |= {"kept_share": exemplars.share_of(memory, learnt)}
-        if self._means:
-            arrays |= self._mean_sums(job.task, memory, exemplars)
-        return ClientUpdate(arrays, len(job.samples), metrics, memory)
-
     def loss(self, step: Step, job: ClientJob) -> Tensor:
         """Sigmoid cross-entropy; the targets of old classes are the teacher's outputs."""
-        positions = self.workspace.tasks.positions(step.labels, job.task + 1)
         taught = self.teacher.logits(step.images, range(job.task)) if job.task > 0 else None
-        return sigmoid_distillation(
-            step.logits(range(job.task + 1)), torch.from_numpy(positions).to(step.images.device), taught
-        )
+        return sigmoid_distillation(step.logits(range(job.task + 1)), self.columns(step, job.task), taught)
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
@@ -152,18 +98,18 @@ class ICaRL(Method):
         near = -torch.cdist(F.normalize(self.training.features(samples), dim=1), means)
         return near.masked_fill(arrays["mean.count"] == 0, -torch.inf)
 
-    def _unit(self, samples: Samples) -> np.ndarray:
-        found: np.ndarray = F.normalize(self.training.features(samples), dim=1).cpu().numpy()
-        return found
-
-    def _samples_of_learnt_classes(self, job: ClientJob) -> int:
-        """How many training samples the client has of the classes in its memory and of those of the job."""
-        held = self.workspace.holdings(job.partition)
-        learnt = {*learnt_classes(job.memory), *job.samples.labels.tolist()}
-        return sum(held[label] for label in learnt)
+    def findings(
+        self,
+        job: ClientJob,
+        arrays: Arrays,  # noqa: ARG002
+        memory: Arrays,
+        exemplars: ExemplarMemory,
+    ) -> NamedArrays:
+        """Sums of unit features of the client's exemplars, and their counts, by class seen."""
+        return self._mean_sums(job.task, memory, exemplars) if self._means else {}
 
     def _mean_sums(self, task: int, memory: Arrays, exemplars: ExemplarMemory) -> NamedArrays:
-        """Sums of unit features of the client's exemplars, and their counts, by class seen."""
+        """By class seen: `mean.sum` and `mean.count`."""
         seen = self.workspace.tasks.seen(task + 1)
         train = self.workspace.data.train
         sums = np.zeros((len(seen), self.training.head.width))
@@ -178,4 +124,11 @@ class ICaRL(Method):
         return {"mean.sum": sums, "mean.count": count}
 
 
-register("icarl", title="iCaRL, federated", options=ICaRLOptions, method=ICaRL)
+register(
+    "icarl",
+    title="iCaRL, federated",
+    options=ICaRLOptions,
+    method=ICaRL,
+    keeps="exemplar images",
+    sends="class feature sums of exemplars, with the nearest-mean classifier",
+)

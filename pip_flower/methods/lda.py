@@ -111,4 +111,10 @@ class LDA(NCM):
         return symmetric(second, self.workspace.backbone.dim)
 
 
-register("lda", title="Linear discriminant analysis of frozen features", options=LDAOptions, method=LDA)
+register(
+    "lda",
+    title="Linear discriminant analysis of frozen features",
+    options=LDAOptions,
+    method=LDA,
+    sends="class feature sums and a second moment of features",
+)

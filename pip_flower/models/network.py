@@ -16,8 +16,9 @@ _PREFIX = "network."
 _COUNTER = "num_batches_tracked"
 
 
-def make_network(name: str, stem: str, seed: int) -> nn.Module:
-    """A timm network without a classifier, initialised from `seed`.
+def make_network(name: str, stem: str, seed: int, signed: bool = False) -> nn.Module:
+    """A timm network without a classifier, initialised from `seed`; with `signed` features, which may be
+    negative, the last ReLU is left out.
 
     The small stem (3 x 3, stride 1, no pooling) is for images of some 32 pixels, which the usual one
     would shrink to nothing.
@@ -35,6 +36,8 @@ def make_network(name: str, stem: str, seed: int) -> nn.Module:
             network.conv1 = nn.Conv2d(3, width, 3, padding=1, bias=False)
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
+    if signed:
+        _leave_out_last_relu(name, network)
     return network
 
 
@@ -65,6 +68,17 @@ def load_arrays(
         for name, value in network.state_dict().items():
             if not name.endswith(_COUNTER):
                 value.copy_(torch.as_tensor(arrays[f"{prefix}{name}"]))
+
+
+def _leave_out_last_relu(name: str, network: nn.Module) -> None:
+    """Of the last block: act3 of a bottleneck, act2 of a basic block."""
+    stage: Any = getattr(network, "layer4", None)
+    activations = [act for act in ("act3", "act2") if stage is not None and hasattr(stage[-1], act)]
+    if not activations:
+        raise ConfigError(
+            "method.network", f"{name!r} has no last ReLU to leave out", "Give a timm ResNet such as resnet18"
+        )
+    setattr(stage[-1], activations[0], nn.Identity())
 
 
 def _stem(name: str, network: nn.Module) -> nn.Conv2d:

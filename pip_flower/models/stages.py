@@ -42,6 +42,12 @@ def stage_indices(network: nn.Module) -> list[int]:
     return found
 
 
+def stage_channels(network: nn.Module) -> list[int]:
+    """The width of each stage's map."""
+    listed: Any = network.feature_info
+    return [int(listed[index]["num_chs"]) for index in stage_indices(network)]
+
+
 def pooled(stage_map: Tensor) -> Tensor:
     """PODNet's descriptor of a map [B, C, H, W]: squared, summed over width and over height, both joined,
     of unit length [B, C * (H + W)]."""

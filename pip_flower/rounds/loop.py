@@ -251,7 +251,14 @@ class TaskLoop:
 
     def _about(self, round_: Round, client: int) -> dict[str, Any]:
         since = self._last_rounds.get(client, 0)
-        return {"round": round_.number, "task": round_.task, "run": self.federation.run, "since": since}
+        return {
+            "round": round_.number,
+            "task": round_.task,
+            "starts_task": round_.starts_task,
+            "ends_task": round_.ends_task,
+            "run": self.federation.run,
+            "since": since,
+        }
 
     def _updates(
         self, exchange: Exchange, round_: Round, requests: Requests, replies: list[Message]

@@ -9,14 +9,11 @@ import torch
 from flwr.app import Message
 
 from pip_flower.data.samples import Samples
-from pip_flower.method.exchange import ClientJob
 from pip_flower.methods.icarl import ICaRL
-from pip_flower.methods.networks.training import Step
 from pip_flower.methods.rehearsal import memory
-from pip_flower.models.heads import LinearHead
 from pip_flower.rounds.observer import EvaluationRecord, Observer
 from support.local_grid import LocalGrid
-from support.networks import full
+from support.networks import full, job_of, step_of
 from support.runs import digest, kept_by_clients, play, strategy_for
 
 RunConfig = dict[str, Any]
@@ -42,32 +39,13 @@ def icarl(small_run: RunConfig, overrides: str = "") -> ICaRL:
     return method
 
 
-def step_of(method: ICaRL, labels: list[int]) -> Step:
-    """Features and head rows such that the logits of the four classes of two tasks are known."""
-    features = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
-    rows = {
-        "head.0.weight": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
-        "head.0.bias": torch.zeros(2),
-        "head.1.weight": torch.tensor([[0.5, 0.5], [-1.0, 0.0]]),
-        "head.1.bias": torch.zeros(2),
-    }
-    images = torch.zeros(2, 3, 32, 32)
-    old = np.zeros(2, dtype=np.bool_)
-    return Step(images, features, np.array(labels), old, [], [], LinearHead(2), rows)
-
-
-def job(task: int) -> ClientJob:
-    none = Samples(np.zeros((0, 8, 8, 3), np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    return ClientJob(1, task, 0, {}, none)
-
-
 def test_the_loss_against_a_calculation_by_hand(
     small_run: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = icarl(small_run)
     taught = torch.tensor([[0.0, 1.0], [2.0, -1.0]])
     monkeypatch.setattr(method.teacher, "logits", lambda images, tasks: taught)
-    found = method.loss(step_of(method, [2, 3]), job(1))
+    found = method.loss(step_of([2, 3]), job_of(1))
     # Logits of old and new classes, and targets: the teacher's sigmoid for the old, the label for the new.
     logits = [[1.0, 0.0, 0.5, -1.0], [0.0, 2.0, 1.0, 0.0]]
     targets = [[0.5, 1 / (1 + np.exp(-1.0)), 1.0, 0.0], [1 / (1 + np.exp(-2.0)), 1 / (1 + np.e), 0.0, 1.0]]
@@ -86,7 +64,7 @@ def test_in_the_first_task_nobody_teaches(small_run: RunConfig, monkeypatch: pyt
     y = np.array([[1.0, 0.0], [0.0, 1.0]])
     p = 1 / (1 + np.exp(-o))
     expected = -(y * np.log(p) + (1 - y) * np.log(1 - p)).mean()
-    assert float(method.loss(step_of(method, [0, 1]), job(0))) == pytest.approx(expected, rel=1e-6)
+    assert float(method.loss(step_of([0, 1]), job_of(0))) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_teacher_is_the_global_model_at_the_end_of_the_task_before(small_run: RunConfig) -> None:

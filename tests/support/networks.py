@@ -2,6 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+import torch
+
+from pip_flower.data.samples import Samples
+from pip_flower.method.exchange import ClientJob
+from pip_flower.methods.networks.training import Step
+from pip_flower.models.heads import LinearHead
+
 # A network of one stage's width.
 TINY = (
     "method.network=resnet10t method.stem=imagenet method.image_size=32 training.epochs=1 schedule.rounds=3"
@@ -10,3 +18,23 @@ TINY = (
 
 def full(small_run: dict[str, Any], method: str, overrides: str = "") -> dict[str, Any]:
     return small_run | {"method": method, "overrides": f"{small_run['overrides']} {TINY} {overrides}"}
+
+
+def step_of(labels: list[int]) -> Step:
+    """Features and head rows such that the logits of the four classes of two tasks are known."""
+    features = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    rows = {
+        "head.0.weight": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+        "head.0.bias": torch.zeros(2),
+        "head.1.weight": torch.tensor([[0.5, 0.5], [-1.0, 0.0]]),
+        "head.1.bias": torch.zeros(2),
+    }
+    images = torch.zeros(2, 3, 32, 32)
+    old = np.zeros(2, dtype=np.bool_)
+    return Step(images, features, np.array(labels), old, [], [], LinearHead(2), rows)
+
+
+def job_of(task: int, arrays: dict[str, Any] | None = None) -> ClientJob:
+    """Of a client without samples."""
+    none = Samples(np.zeros((0, 8, 8, 3), np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return ClientJob(1, task, 0, arrays or {}, none)

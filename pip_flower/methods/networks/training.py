@@ -1,6 +1,6 @@
 """A whole network and its head on a client: loaded, trained with a method's loss, read back."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -22,8 +22,13 @@ from pip_flower.method.reply_checks import RejectedError
 from pip_flower.method.workspace import Workspace
 from pip_flower.models.heads import Head, LinearHead
 from pip_flower.models.network import array_names, feature_width, load_arrays, make_network, to_arrays
+from pip_flower.models.stages import stage_indices, staged
 from pip_flower.runtime.process import once_per_process
 from pip_flower.runtime.streams import stream, stream_seed, torch_stream
+
+Rows = NDArray[np.int64]
+# The batches of an epoch, as positions among the samples.
+Epoch = Callable[[np.random.Generator], Iterable[Rows]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class NetworkOptions:
 @dataclass(frozen=True)
 class Step:
     """What a loss is given: images [B, 3, S, S] and their features [B, D], labels [B], which of them are
-    rehearsed [B], the parameters that are trained, and their values as the server sent them."""
+    rehearsed [B], the parameters that are trained, and their values as the server sent them; `maps` are those
+    of the network's stages, if the training reads them."""
 
     images: Tensor
     features: Tensor
@@ -51,6 +57,7 @@ class Step:
     received: Sequence[Tensor]
     head: Head
     rows: Mapping[str, Tensor]
+    maps: tuple[Tensor, ...] = ()
 
     def logits(self, tasks: Sequence[int]) -> Tensor:
         """Logits [B, classes of `tasks`], in the order of `tasks`."""
@@ -65,7 +72,10 @@ class Trained(NamedTuple):
 
 
 class NetworkTraining:
-    """One network per process; every client loads its arrays into it."""
+    """One network per process; every client loads its arrays into it.
+
+    With `signed` features the last ReLU is left out, with `maps` a step has the maps of the stages.
+    """
 
     @staticmethod
     def check(config: Config) -> None:
@@ -77,16 +87,31 @@ class NetworkTraining:
                 "Give 2 or more",
             )
 
-    def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        options: NetworkOptions,
+        head: Callable[[int], Head] = LinearHead,
+        signed: bool = False,
+        maps: bool = False,
+    ) -> None:
         self.workspace = workspace
         self.options = options
-        self.network: nn.Module = once_per_process(
-            ("network", options.network, options.stem, self._seed),
-            lambda: self._make().to(workspace.device),
-        )
-        self.head = LinearHead(feature_width(self.network))
+        self._signed, self._maps = signed, maps
+        self.network = self.another("network", self._seed)
+        if maps:
+            stage_indices(self.network)
+        self.head = head(feature_width(self.network))
         size, dataset = options.image_size, workspace.config.dataset
         self.views = Views(dataset, size, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, workspace.device)
+
+    def another(self, purpose: str, seed: int) -> nn.Module:
+        """A network of this architecture, one per process for each purpose."""
+        options, device = self.options, self.workspace.device
+        return once_per_process(
+            (purpose, options.network, options.stem, self._signed, seed),
+            lambda: self._make(seed).to(device),
+        )
 
     def fingerprint(self) -> str:
         """Nothing is frozen: nodes need only agree on the architecture."""
@@ -98,7 +123,7 @@ class NetworkTraining:
 
     def start_task(self, task: int) -> NamedArrays:
         """The network, before the first task, and fresh head rows."""
-        added: NamedArrays = dict(to_arrays(self._make())) if task == 0 else {}
+        added: NamedArrays = dict(to_arrays(self._make(self._seed))) if task == 0 else {}
         return added | self.workspace.fresh_head(self.head, task)
 
     def inspect(self, reply: Arrays) -> None:
@@ -108,21 +133,32 @@ class NetworkTraining:
                 raise RejectedError(f"{name} is negative")
 
     def fit(
-        self, job: ClientJob, samples: Samples, rehearsed: int, loss: Callable[[Step], Tensor]
+        self,
+        job: ClientJob,
+        samples: Samples,
+        rehearsed: int,
+        loss: Callable[[Step], Tensor],
+        epoch: Epoch | None = None,
+        frozen: Collection[str] = (),
     ) -> Trained:
-        """SGD on all weights; the last `rehearsed` of the samples are of earlier tasks."""
+        """SGD on all weights but the head's `frozen` arrays; the last `rehearsed` of the samples are of
+        earlier tasks; `epoch` says which samples make a batch, otherwise all come in random order."""
         load_arrays(self.network, job.arrays)
         device = self.workspace.device
         names = self.head.names_of(range(job.task + 1))
-        rows = {name: torch.tensor(job.arrays[name], device=device, requires_grad=True) for name in names}
-        parameters = [*self.network.parameters(), *rows.values()]
+        rows = {
+            name: torch.tensor(job.arrays[name], device=device, requires_grad=name not in frozen)
+            for name in names
+        }
+        parameters = [*self.network.parameters(), *(row for row in rows.values() if row.requires_grad)]
         received = [parameter.detach().clone() for parameter in parameters]
         old = np.arange(len(samples)) >= len(samples) - rehearsed
 
-        def step_loss(batch: tuple[Tensor, NDArray[np.int64]]) -> Tensor:
+        def step_loss(batch: tuple[Tensor, Rows]) -> Tensor:
             images, at = batch
-            features = self.network(images)
-            step = Step(images, features, samples.labels[at], old[at], parameters, received, self.head, rows)
+            maps, features = staged(self.network, images) if self._maps else ((), self.network(images))
+            labels, head = samples.labels[at], self.head
+            step = Step(images, features, labels, old[at], parameters, received, head, rows, maps)
             return loss(step) + proximal_term(step, self.options.proximal)
 
         training = self.workspace.config.training
@@ -131,8 +167,14 @@ class NetworkTraining:
         )
         self.network.train()
         means = [
-            descend(self._batches(samples, job, epoch), step_loss, parameters, optimizer, training.clip_norm)
-            for epoch in range(training.epochs)
+            descend(
+                self._batches(samples, job, number, epoch),
+                step_loss,
+                parameters,
+                optimizer,
+                training.clip_norm,
+            )
+            for number in range(training.epochs)
         ]
         arrays: NamedArrays = dict(to_arrays(self.network))
         arrays |= {name: value.detach().cpu().numpy() for name, value in rows.items()}
@@ -155,20 +197,25 @@ class NetworkTraining:
     def _seed(self) -> int:
         return stream_seed(self.workspace.config.seed, "network")
 
-    def _make(self) -> nn.Module:
-        return make_network(self.options.network, self.options.stem, self._seed)
+    def _make(self, seed: int) -> nn.Module:
+        return make_network(self.options.network, self.options.stem, seed, self._signed)
+
+    def _shuffled(self, samples: int, rng: np.random.Generator) -> Iterable[Rows]:
+        """Every sample once."""
+        order = rng.permutation(samples)
+        # A batch of one has no variance to normalise by: two views of the only sample have.
+        return batches(
+            np.repeat(order, 2) if samples == 1 else order, self.workspace.config.training.batch_size
+        )
 
     def _batches(
-        self, samples: Samples, job: ClientJob, epoch: int
-    ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        self, samples: Samples, job: ClientJob, number: int, epoch: Epoch | None
+    ) -> Iterator[tuple[Tensor, Rows]]:
         """Augmented images, and which samples they are."""
-        seed, names = self.workspace.config.seed, (job.round, job.partition, epoch)
-        order = stream(seed, "batches", *names).permutation(len(samples))
+        seed, names = self.workspace.config.seed, (job.round, job.partition, number)
+        rng = stream(seed, "batches", *names)
         generator = torch_stream(seed, "views", *names)
-        if len(order) == 1:
-            # A batch of one has no variance to normalise by: two views of the only sample have.
-            order = np.repeat(order, 2)
-        for rows in batches(order, self.workspace.config.training.batch_size):
+        for rows in epoch(rng) if epoch else self._shuffled(len(samples), rng):
             # Nor has what may be left over at the end of an epoch.
             if len(rows) > 1:
                 yield self.views.train(samples.images[rows], generator), rows

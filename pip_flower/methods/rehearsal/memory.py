@@ -61,6 +61,12 @@ class ExemplarMemory:
             memory[_name(int(label))] = samples.ids[members][order]
         return {name: ids[:share] for name, ids in memory.items()}
 
+    def shortened(self, kept: Arrays, labels: Collection[int]) -> NamedArrays:
+        """The memory cut to the share that each class has once `labels` are learnt too."""
+        classes = _by_label(kept)
+        share = self._share(len(classes.keys() | set(labels)))
+        return {_name(label): ids[:share] for label, ids in classes.items()}
+
     def ids(self, kept: Arrays, label: int) -> Ids:
         """The exemplars of a class, the best first."""
         return np.asarray(kept.get(_name(label), np.zeros(0, dtype=np.int64)))
@@ -70,6 +76,10 @@ class ExemplarMemory:
         ids = [ids for label, ids in _by_label(kept).items() if label not in excluding]
         wanted = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)
         return train.take(np.flatnonzero(np.isin(train.ids, wanted)))
+
+    def samples(self, kept: Arrays, train: Samples) -> Samples:
+        """All exemplars among `train`."""
+        return self.rehearsed(kept, train, excluding=())
 
     def held_out(self, kept: Arrays, fraction: float) -> tuple[NamedArrays, NamedArrays]:
         """Two memories, to train on and to validate on: the last `fraction` of each class's exemplars, one at

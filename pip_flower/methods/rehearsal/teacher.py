@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.methods.networks.training import NetworkTraining
-from pip_flower.models.network import load_arrays, make_network
-from pip_flower.runtime.process import once_per_process
+from pip_flower.models.network import load_arrays
+from pip_flower.models.stages import Stages, staged
 
 PREFIX = "teacher."
 
@@ -21,14 +21,10 @@ class Teacher:
     """The model of `training` as it was when the task before ended; nothing before the second task."""
 
     def __init__(self, training: NetworkTraining) -> None:
-        options, device = training.options, training.workspace.device
         self.head = training.head
         self._training = training
         # One per process, beside the network that is trained.
-        self.network: nn.Module = once_per_process(
-            ("teacher", options.network, options.stem),
-            lambda: make_network(options.network, options.stem, 0).to(device).eval(),
-        )
+        self.network: nn.Module = training.another("teacher", 0).eval()
         self._rows: dict[str, Tensor] = {}
 
     def names(self, task: int) -> tuple[str, ...]:
@@ -54,6 +50,11 @@ class Teacher:
         """Features [B, D]."""
         found: Tensor = self.network(images)
         return found
+
+    @torch.no_grad()
+    def stages(self, images: Tensor) -> Stages:
+        """The maps of the stages, and the features."""
+        return staged(self.network, images)
 
     @torch.no_grad()
     def logits(self, images: Tensor, tasks: Sequence[int]) -> Tensor:

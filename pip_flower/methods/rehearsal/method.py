@@ -1,0 +1,121 @@
+"""The common ground of methods that rehearse exemplars beside a teacher."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.data.samples import Samples
+from pip_flower.method.exchange import ClientJob, ClientUpdate
+from pip_flower.method.workspace import Workspace
+from pip_flower.methods.networks.method import NetworkMethod
+from pip_flower.methods.networks.training import Epoch, NetworkOptions
+from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions, learnt_classes
+from pip_flower.methods.rehearsal.teacher import Teacher
+from pip_flower.models.heads import Head, LinearHead
+
+
+@dataclass(frozen=True)
+class RehearsalOptions(NetworkOptions):
+    """How many exemplars a client keeps."""
+
+    memory: MemoryOptions
+
+
+class Material(NamedTuple):
+    """What a client trains on: samples of the task, and exemplars of earlier ones."""
+
+    new: Samples
+    old: Samples
+
+    def joined(self) -> Samples:
+        """New ones first."""
+        return self.new.joined(self.old) if len(self.old) else self.new
+
+
+class RehearsalMethod(NetworkMethod):
+    """Clients train on own samples and exemplars, which never leave them, and learn from the model of the
+    task before."""
+
+    options: RehearsalOptions
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        options: RehearsalOptions,
+        head: Callable[[int], Head] = LinearHead,
+        signed: bool = False,
+        maps: bool = False,
+    ) -> None:
+        super().__init__(workspace, options, head, signed, maps)
+        self.teacher = Teacher(self.training)
+
+    def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
+        """The next task's teacher."""
+        return self.teacher.end_task(task, arrays)
+
+    def constant(self, task: int) -> tuple[str, ...]:
+        """The teacher."""
+        return self.teacher.names(task)
+
+    def keeps_memory(self) -> bool:
+        """Ids of exemplars."""
+        return True
+
+    def fit(self, job: ClientJob) -> ClientUpdate:
+        """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
+        learnt = self._samples_of_learnt_classes(job)
+        exemplars = ExemplarMemory(self.options.memory.budget(learnt))
+        material = self.material(job, exemplars)
+        self.teacher.load(job.task, job.arrays)
+        arrays, metrics = self.training.fit(
+            job,
+            material.joined(),
+            len(material.old),
+            lambda step: self.loss(step, job),
+            self.epoch(material),
+            self.frozen(job.task),
+        )
+        memory = exemplars.updated(job.memory, job.samples, self._unit(job.samples), None)
+        metrics |= {"kept_share": exemplars.share_of(memory, learnt)}
+        arrays |= self.findings(job, arrays, memory, exemplars)
+        return ClientUpdate(arrays, len(job.samples), metrics, memory)
+
+    def material(self, job: ClientJob, exemplars: ExemplarMemory) -> Material:
+        """All own samples of the task, all exemplars of other classes."""
+        present = self.workspace.tasks.classes[job.task]
+        train = self.workspace.data.train
+        return Material(job.samples, exemplars.rehearsed(job.memory, train, excluding=present))
+
+    def epoch(self, material: Material) -> Epoch | None:  # noqa: ARG002
+        """Which samples make a batch; by default all come in random order."""
+        return None
+
+    def frozen(self, task: int) -> Collection[str]:  # noqa: ARG002
+        """Arrays of the head that a task does not train."""
+        return ()
+
+    def findings(
+        self,
+        job: ClientJob,  # noqa: ARG002
+        arrays: Arrays,  # noqa: ARG002
+        memory: Arrays,  # noqa: ARG002
+        exemplars: ExemplarMemory,  # noqa: ARG002
+    ) -> NamedArrays:
+        """What a client sends beside the trained model `arrays`, which is loaded, or in place of parts of it;
+        `memory` is what it keeps now."""
+        return {}
+
+    def _unit(self, samples: Samples) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = F.normalize(self.training.features(samples), dim=1).cpu().numpy()
+        return found
+
+    def _samples_of_learnt_classes(self, job: ClientJob) -> int:
+        """How many training samples the client has of the classes in its memory and of those of the job."""
+        held = self.workspace.holdings(job.partition)
+        learnt = {*learnt_classes(job.memory), *job.samples.labels.tolist()}
+        return sum(held[label] for label in learnt)
