@@ -112,14 +112,14 @@ class DriftingPIP(PIP):
             "discriminant.weight": weight.astype(np.float32),
             "discriminant.bias": bias.astype(np.float32),
             "discriminant.regularisation": np.array([ridge, shrinkage]),
-            **{f"old.{name}": arrays[name].copy() for name in self.structure.trained(task)},
+            **{f"old.{name}": arrays[name].copy() for name in self.structure.read(task)},
             # Used up; not to be stored with every checkpoint.
             **{name: np.zeros(0) for name in arrays if name.startswith("pooled.")},
         }
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """The latest prompts, and the head of all classes seen."""
-        return (*self.structure.trained(tasks - 1), "discriminant.weight", "discriminant.bias")
+        return (*self.structure.read(tasks - 1), "discriminant.weight", "discriminant.bias")
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
@@ -189,9 +189,9 @@ class TaskMoments(Exchange):
 
     def received(self, task: int) -> tuple[str, ...]:
         """The prompts of now and, where drift is measured, of the task before."""
-        trained = self.method.structure.trained
-        old = tuple(f"old.{name}" for name in trained(task - 1)) if self._measures_drift(task) else ()
-        return trained(task) + old
+        read = self.method.structure.read
+        old = tuple(f"old.{name}" for name in read(task - 1)) if self._measures_drift(task) else ()
+        return read(task) + old
 
     def returned(self, task: int) -> tuple[str, ...]:
         """The sums of each part."""
@@ -203,7 +203,7 @@ class TaskMoments(Exchange):
         new = self._features(job.arrays, samples, job.task)
         old = None
         if self._measures_drift(job.task):
-            before = {name: job.arrays[f"old.{name}"] for name in self.method.structure.trained(job.task - 1)}
+            before = {name: job.arrays[f"old.{name}"] for name in self.method.structure.read(job.task - 1)}
             old = self._features(before, samples, job.task - 1)
         targets, classes = tasks.targets(samples.labels, job.task), len(tasks.classes[job.task])
         arrays: NamedArrays = {}

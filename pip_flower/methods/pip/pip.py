@@ -3,7 +3,7 @@
 Without prototypes and with equal weights it is the federated baseline of its prompt structure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
 from pip_flower.config.sections import Config
-from pip_flower.data.batches import batches, own_batches
+from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
 from pip_flower.method.base import Method
@@ -22,10 +22,11 @@ from pip_flower.method.merging import Kept, Mean, Merge
 from pip_flower.method.reply_checks import ArraySpec
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
+from pip_flower.methods.pip.batches import training_batches
 from pip_flower.methods.pip.sharing import PrototypeOptions, PrototypeSharing
-from pip_flower.methods.pip.training import PromptTrainer
+from pip_flower.methods.pip.training import Penalty, PromptTrainer
 from pip_flower.models.heads import LinearHead
-from pip_flower.models.prompts import Batch, PromptOptions, make_structure
+from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.runtime.streams import torch_stream
 
 
@@ -98,6 +99,10 @@ class PIP(Method):
         """What was trained and, with shared prototypes, the client's own."""
         return self._shared(task) + self.sharing.names()
 
+    def constant(self, task: int) -> tuple[str, ...]:
+        """What earlier tasks left and this one reads."""
+        return self.structure.context(task)
+
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Every prompt, key and shared head row of the tasks seen."""
         return self.structure.used(tasks) + (self.head.names_of(range(tasks)) if self._shares_head() else ())
@@ -156,7 +161,9 @@ class PIP(Method):
         losses = []
         for epoch in range(config.training.epochs):
             injection = self.sharing.injection(known, job, epoch)
-            losses.append(trainer.epoch(self._batches(job, epoch), injection))
+            losses.append(
+                trainer.epoch(training_batches(self.workspace, self.structure, job, epoch), injection)
+            )
             more = epoch + 1 < config.training.epochs
             if more and not len(known) and self.sharing.injects_own():
                 known = self.sharing.own(trainer, job)
@@ -165,6 +172,10 @@ class PIP(Method):
         arrays = pick(arrays, self._shared(job.task)) | self.sharing.sent(trainer, job)
         metrics = {"first_epoch_loss": losses[0], "last_epoch_loss": losses[-1]}
         return ClientUpdate(arrays, len(job.samples), metrics, memory)
+
+    def penalty(self, job: ClientJob) -> Penalty | None:  # noqa: ARG002
+        """What a client adds to the loss beside PIP's own terms."""
+        return None
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
@@ -207,7 +218,13 @@ class PIP(Method):
         }
         sizes = [len(classes) for classes in self.workspace.tasks.classes]
         others = (sum(sizes[: job.task]), sum(sizes[job.task + 1 :]))
-        trainer = PromptTrainer(self.structure, state, job.task, self.config.training, others)
+        context = {
+            name: torch.tensor(job.arrays[name], device=self.workspace.device)
+            for name in self.constant(job.task)
+        }
+        trainer = PromptTrainer(
+            self.structure, state, job.task, self.config.training, others, context, self.penalty(job)
+        )
         if self.fidelity.keeps_optimizer(job.task):
             trainer.restore_optimizer(job.memory)
         return trainer
@@ -233,19 +250,3 @@ class PIP(Method):
     def _fresh_head(self, task: int) -> NamedArrays:
         generator = torch_stream(self.config.seed, "start-head", task)
         return self.workspace.fresh_head(self.head, task, generator)
-
-    def _batches(self, job: ClientJob, epoch: int) -> Iterator[Batch]:
-        names, own = (job.round, job.partition, epoch), len(job.samples)
-        rng = self.workspace.stream("batches", *names)
-        order = self.fidelity.batch_order(own, self.workspace.pool_size(job.task), rng)
-        generator = torch_stream(self.config.seed, "views", *names)
-        reads = self.structure.trains_with_query
-        augmented = reads and self.fidelity.query(self.config.training.query) == "augmented"
-        known = self.workspace.queries(job.samples) if reads and not augmented else None
-        targets = torch.from_numpy(self.workspace.tasks.targets(job.samples.labels, job.task))
-        for rows in own_batches(order, self.config.training.batch_size, own):
-            images = self.workspace.views.train(job.samples.images[rows], generator)
-            queries = self.structure.backbone.query(images) if augmented else None
-            yield Batch(
-                images, queries if known is None else known[rows], targets[rows].to(self.workspace.device)
-            )
