@@ -2,12 +2,13 @@
 
 `pip.py` is the method, `training.py` a client's step, `sharing.py` the exchange of prototypes, `align.py` the
 variant whose head is refitted after each task. `drift.py` is the method whose Gaussians move along with the
-prompts; `moments.py` and `discriminant.py` are its mathematics, `moments_wire.py` its messages. PIP's
-baselines and ablations are YAML files.
+prompts; `moments.py` and `discriminant.py` are its mathematics, `moments_wire.py` its messages. `cprompt.py`
+is Fed-CPrompt. PIP's baselines and ablations are YAML files.
 """
 
 from pip_flower.method.registry import register
 from pip_flower.methods.pip.align import AlignedPIP, AlignedPIPOptions
+from pip_flower.methods.pip.cprompt import FedCPrompt, FedCPromptOptions
 from pip_flower.methods.pip.drift import DriftingPIP, DriftingPIPOptions
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 
@@ -27,4 +28,11 @@ register(
     options=AlignedPIPOptions,
     method=AlignedPIP,
     sends="class feature means and variances",
+)
+register(
+    "fed-cprompt",
+    title="Fed-CPrompt: contrastive prompts",
+    options=FedCPromptOptions,
+    method=FedCPrompt,
+    sends=_PROTOTYPES,
 )

@@ -36,7 +36,7 @@ class PIPOptions:
 
     prompt: PromptOptions
     prototypes: PrototypeOptions
-    weighting: Literal["participation-samples", "uniform"]
+    weighting: Literal["participation-samples", "samples", "uniform"]
     head: Literal["shared", "private"]
 
 
@@ -112,9 +112,11 @@ class PIP(Method):
         return super().message(task, arrays) | self.sharing.message(task, arrays)
 
     def weight(self, contribution: Contribution) -> float:
-        """That of section 6, or the same for everybody."""
+        """That of section 6, the samples alone, or the same for everybody."""
         if self.options.weighting == "uniform":
             return 1.0
+        if self.options.weighting == "samples":
+            return super().weight(contribution)
         return self.fidelity.client_weight(contribution.participations, contribution.update.samples)
 
     def merging(self, round_: Round) -> Mapping[str, Merge]:
@@ -212,19 +214,15 @@ class PIP(Method):
         names = self.trained(job.task)
         private = self.own_arrays(job.task + 1, job.memory)
         start = pick({**private, **job.arrays, **job.memory}, names)
+        device = self.workspace.device
         state = {
-            name: torch.tensor(value, device=self.workspace.device, requires_grad=True)
-            for name, value in start.items()
+            name: torch.tensor(value, device=device, requires_grad=True) for name, value in start.items()
         }
         sizes = [len(classes) for classes in self.workspace.tasks.classes]
         others = (sum(sizes[: job.task]), sum(sizes[job.task + 1 :]))
-        context = {
-            name: torch.tensor(job.arrays[name], device=self.workspace.device)
-            for name in self.constant(job.task)
-        }
-        trainer = PromptTrainer(
-            self.structure, state, job.task, self.config.training, others, context, self.penalty(job)
-        )
+        context = {name: torch.tensor(job.arrays[name], device=device) for name in self.constant(job.task)}
+        given = (self.config.training, others, context, self.penalty(job))
+        trainer = PromptTrainer(self.structure, state, job.task, *given)
         if self.fidelity.keeps_optimizer(job.task):
             trainer.restore_optimizer(job.memory)
         return trainer
