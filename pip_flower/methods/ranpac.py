@@ -16,6 +16,7 @@ from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
+from pip_flower.methods.moments import nearest_moment, packed, unpacked
 from pip_flower.methods.statistics import Floats, StatisticsMethod
 from pip_flower.runtime.process import once_per_process
 from pip_flower.runtime.streams import stream
@@ -110,7 +111,7 @@ class RanPAC(StatisticsMethod):
             _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
         ):
             rows = projected[chosen]
-            sums[f"gram.{part}"] = upper_triangle(rows.T @ rows)
+            sums[f"gram.{part}"] = packed(rows.T @ rows)
             sums[f"cross.{part}.{job.task}"] = rows.T @ labels[chosen]
             sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
             sums[f"labels.{part}.{job.task}"] = labels[chosen].sum(axis=0)
@@ -140,7 +141,7 @@ class RanPAC(StatisticsMethod):
 
     def _whole(self, reply: Arrays) -> NamedArrays:
         """A reply with second moments as matrices."""
-        grams = {f"gram.{part}": symmetric(reply[f"gram.{part}"], self.options.features) for part in _PARTS}
+        grams = {f"gram.{part}": unpacked(reply[f"gram.{part}"], self.options.features) for part in _PARTS}
         return {**reply, **grams}
 
     def _projection(self) -> Floats:
@@ -148,19 +149,6 @@ class RanPAC(StatisticsMethod):
         seed = self.config.seed
         key = ("ranpac-projection", seed, shape)
         return once_per_process(key, lambda: stream(seed, "projection").standard_normal(shape))
-
-
-def upper_triangle(matrix: Floats) -> Floats:
-    """The entries [M (M + 1) / 2] on and above the diagonal of a symmetric matrix [M, M], row by row."""
-    return matrix[np.triu_indices(len(matrix))]
-
-
-def symmetric(triangle: Floats, size: int) -> Floats:
-    """The symmetric matrix [size, size] with this upper triangle."""
-    matrix = np.empty((size, size))
-    matrix[np.triu_indices(size)] = triangle
-    matrix.T[np.triu_indices(size)] = triangle
-    return matrix
 
 
 def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Floats) -> float:
@@ -176,12 +164,6 @@ def best_ridge(gram: Floats, cross: Floats, held_gram: Floats, held_cross: Float
         head = vectors @ (rotated / (np.maximum(values, 0.0) + ridge)[:, None])
         errors.append(np.sum(head * (held_gram @ head)) - 2 * np.sum(head * held_cross))
     return float(_RIDGES[int(np.argmin(errors))])
-
-
-def nearest_moment(gram: Floats) -> Floats:
-    """The positive semidefinite matrix nearest to a symmetric one [M, M]."""
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 register(

@@ -2,7 +2,7 @@
 
 `pip.py` is the method, `training.py` a client's step, `sharing.py` the exchange of prototypes, `align.py` the
 variant whose head is refitted after each task. `drift.py` is the method whose Gaussians move along with the
-prompts; `moments.py` and `discriminant.py` are its mathematics, `moments_wire.py` its messages. `cprompt.py`
+prompts; `discriminant.py` is its mathematics, `moments_wire.py` its messages. `cprompt.py`
 is Fed-CPrompt. PIP's baselines and ablations are YAML files.
 """
 

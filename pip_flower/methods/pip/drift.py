@@ -24,7 +24,8 @@ from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution, Ex
 from pip_flower.method.reply_checks import ArraySpec
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.pip import moments as sums
+from pip_flower.methods import moments as sums
+from pip_flower.methods.moments import Moments
 from pip_flower.methods.pip.discriminant import (
     Gaussians,
     Transport,
@@ -34,7 +35,6 @@ from pip_flower.methods.pip.discriminant import (
     linear_drift,
     mean_drift,
 )
-from pip_flower.methods.pip.moments import Moments
 from pip_flower.methods.pip.moments_wire import MomentsWire
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 from pip_flower.prototypes import Prototypes
