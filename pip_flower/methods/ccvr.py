@@ -42,7 +42,7 @@ class CCVROptions(NetworkOptions):
 
 
 class CCVR(AveragedNetwork):
-    """Beside the model `gaussian.t.*` of each task's classes, and `calibrated.t.*`, the head that predicts."""
+    """Beside the model `gaussian.t.*` of each task's classes, and `calibrated.t.*`, which predicts."""
 
     options: CCVROptions
 

@@ -3,13 +3,14 @@
 `pip.py` is the method, `training.py` a client's step, `sharing.py` the exchange of prototypes, `align.py` the
 variant whose head is refitted after each task. `drift.py` is the method whose Gaussians move along with the
 prompts; `discriminant.py` is its mathematics, `moments_wire.py` its messages. `cprompt.py`
-is Fed-CPrompt. PIP's baselines and ablations are YAML files.
+is Fed-CPrompt, `hgp.py` HGP. PIP's baselines and ablations are YAML files.
 """
 
 from pip_flower.method.registry import register
 from pip_flower.methods.pip.align import AlignedPIP, AlignedPIPOptions
 from pip_flower.methods.pip.cprompt import FedCPrompt, FedCPromptOptions
 from pip_flower.methods.pip.drift import DriftingPIP, DriftingPIPOptions
+from pip_flower.methods.pip.hgp import HGP, HGPOptions
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 
 _PROTOTYPES = "class feature means and variances, where prototypes are shared"
@@ -35,4 +36,11 @@ register(
     options=FedCPromptOptions,
     method=FedCPrompt,
     sends=_PROTOTYPES,
+)
+register(
+    "hgp",
+    title="HGP: hierarchical generative prototypes",
+    options=HGPOptions,
+    method=HGP,
+    sends="class feature means and variances",
 )

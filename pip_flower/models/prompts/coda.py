@@ -21,18 +21,17 @@ from pip_flower.models.prompted_vit import AttachedPrompts
 from pip_flower.models.prompts.base import PromptedFeatures, PromptStructure, State
 from pip_flower.models.prompts.prefixes import by_block, check_depth, check_distinct, prefix_shape
 
-_KINDS = ("prompt", "key", "attention")
-
 
 @dataclass(frozen=True)
 class CODAOptions:
-    """Components of a task, their length (as many keys as values), their blocks, and the weight of the
-    penalty on components that are not orthogonal."""
+    """Components of a task, their length (as many keys as values), their blocks, whether each attends to
+    parts of the query, and the weight of the penalty on components that are not orthogonal."""
 
     structure: Literal["coda"]
     components: Annotated[int, Bounds(1)]
     length: Annotated[int, Bounds(1)]
     blocks: Annotated[tuple[int, ...], Bounds(0)]
+    attention: bool
     orthogonality: Annotated[float, Bounds(0)]
 
     def check(self) -> None:
@@ -42,20 +41,21 @@ class CODAOptions:
 
 class CODA(PromptStructure):
     """`coda.t.prompt` [n, blocks, 2, length, heads, D / heads], `coda.t.key` and `coda.t.attention`
-    [n, blocks, D]: the n components of task t."""
+    [n, blocks, D]: the n components of task t; the last is left out where queries are taken as they are."""
 
     def __init__(self, options: CODAOptions, backbone: Backbone, fidelity: Paper) -> None:
         super().__init__(backbone, fidelity, matching=0.0, selection="sample")
         self.options = options
+        self.kinds = ("prompt", "key", "attention")[: 3 if options.attention else 2]
         check_depth({"blocks": options.blocks}, backbone.depth)
 
     def start_task(self, task: int, state: State, generator: torch.Generator) -> dict[str, Tensor]:
         """Components that are orthogonal to one another and to the earlier ones, block by block."""
         o, added = self.options, {}
-        block_shape = prefix_shape(self.backbone, (0,), o.length)[1:]
-        for kind, shape in zip(
-            _KINDS, (block_shape, (self.backbone.dim,), (self.backbone.dim,)), strict=True
-        ):
+        for kind in self.kinds:
+            shape: tuple[int, ...] = (self.backbone.dim,)
+            if kind == "prompt":
+                shape = prefix_shape(self.backbone, (0,), o.length)[1:]
             width = torch.Size(shape).numel()
             known = [state[f"coda.{earlier}.{kind}"].flatten(2) for earlier in range(task)]
             earlier = torch.cat([torch.zeros(0, len(o.blocks), width), *known])
@@ -67,7 +67,7 @@ class CODA(PromptStructure):
 
     def trained(self, task: int) -> tuple[str, ...]:
         """The task's own components."""
-        return tuple(f"coda.{task}.{kind}" for kind in _KINDS)
+        return tuple(f"coda.{task}.{kind}" for kind in self.kinds)
 
     def context(self, task: int) -> tuple[str, ...]:
         """Those of earlier tasks."""
@@ -87,8 +87,8 @@ class CODA(PromptStructure):
         """CLS with the weighted sum of the components; a task's gradient reaches its own alone."""
         if query is None:
             raise ValueError("the weights of components need the query")
-        prompt, key, attention = self._components(state, task, tasks)
-        weights = component_weights(query, key, attention)
+        prompt, *keys = self._components(state, task, tasks)
+        weights = component_weights(query, *keys)
         stored = torch.einsum("bln,nlkshd->blkshd", weights, prompt)
         prefixes = by_block(stored, self.options.blocks)
         features = self.backbone.encode(images, AttachedPrompts(prefixes)).squeeze(1)
@@ -110,11 +110,12 @@ class CODA(PromptStructure):
             stored = [state[f"coda.{each}.{kind}"] for each in range(last + 1)]
             return [*(value.detach() for value in stored[:-1]), stored[-1]]
 
-        return [torch.cat(of(kind)) for kind in _KINDS]
+        return [torch.cat(of(kind)) for kind in self.kinds]
 
 
-def component_weights(query: Tensor, key: Tensor, attention: Tensor) -> Tensor:
+def component_weights(query: Tensor, key: Tensor, attention: Tensor | None = None) -> Tensor:
     """cos(q * A, K) for queries [B, D], keys and attentions [n, blocks, D] -> [B, blocks, n]."""
+    attention = torch.ones_like(key) if attention is None else attention
     product = torch.einsum("bd,nld->bln", query, attention * key)
     attended = torch.einsum("bd,nld->bln", query.square(), attention.square()).clamp(min=1e-12).sqrt()
     length: Tensor = key.norm(dim=2).T.clamp(min=1e-6)
