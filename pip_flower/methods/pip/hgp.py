@@ -3,10 +3,10 @@
 After R. Salami, P. Buzzega, M. Mosconi, M. Verasani and S. Calderara, "Federated Class-Incremental Learning
 with Hierarchical Generative Prototypes", arXiv 2406.02447, 2024. Clients train prompts (CODA-Prompt's
 components weighted by the cosine of query and key, without its attention) and the task's head rows, and
-send a Gaussian with diagonal covariance per class. A class is the mixture of the Gaussians of those who hold
-it, by samples; after every round the server draws classes alike often, then one of the class's clients, then a feature, and
-fits the head of all classes seen to them, with logits of unit length. Draws, rates and the factor on the
-variances are the authors' code's.
+send a Gaussian with diagonal covariance per class. A class is the mixture of the Gaussians of those who
+hold it, by samples; after every round the server draws classes alike often, then one of the class's
+clients, then a feature, and fits the head of all classes seen to them, with logits of unit length. Draws,
+rates and the factor on the variances are the authors' code's.
 
 A class that nobody reports in a round keeps the Gaussians of the last round that had some. Left open: full
 covariances, linear probing before a task, and class frequencies as a prior, which their code leaves uniform
