@@ -28,10 +28,10 @@ from pip_flower.method.configuration import load_config
 from pip_flower.method.exchange import Contribution
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import shared_workspace
-from pip_flower.methods.pip import moments as sums
+from pip_flower.methods import moments as sums
+from pip_flower.methods.moments import Floats, Moments
 from pip_flower.methods.pip.discriminant import Gaussians, discriminant, linear_drift, mean_drift
 from pip_flower.methods.pip.drift import DriftingPIP
-from pip_flower.methods.pip.moments import Floats, Moments
 from pip_flower.methods.pip.task_moments import TaskMoments
 from pip_flower.rounds.strategy import TaskStrategy
 from pip_flower.server.in_process import InProcessGrid

@@ -115,7 +115,7 @@ def robust_merge(
         tables = _clipped(tables, known, config.clip_prototypes)
     if config.rule == "mean":
         return merge(tables, weights, fidelity)
-    every = _stacked(tables)
+    every = stacked(tables)
     classes = np.unique(every.classes)
     dim = every.mean.shape[1]
     mean, variance = np.zeros((len(classes), dim)), np.zeros((len(classes), dim))
@@ -131,7 +131,7 @@ def robust_merge(
 
 def _clipped(tables: Sequence[Prototypes], known: Prototypes, longest: float) -> list[Prototypes]:
     """The same rows, each mean and standard deviation (as one vector) near what is known of the class."""
-    every = _stacked(tables)
+    every = stacked(tables)
     rows = np.concatenate([every.mean, np.sqrt(every.variance)], axis=1)
     for label in np.unique(every.classes):
         found = every.classes == label
@@ -146,7 +146,7 @@ def _clipped(tables: Sequence[Prototypes], known: Prototypes, longest: float) ->
 
 def _mixture(tables: Sequence[Prototypes], weights: Sequence[Floats], fidelity: Paper) -> Prototypes:
     """Mixes rows of the same class; `weights[i]` [K_i] are those of the rows of table i."""
-    every = _stacked(tables)
+    every = stacked(tables)
     weight = np.concatenate(list(weights))
     classes = np.unique(every.classes)
     dim = every.mean.shape[1]
@@ -164,7 +164,7 @@ def _mixture(tables: Sequence[Prototypes], weights: Sequence[Floats], fidelity: 
 def update(old: Prototypes, new: Prototypes) -> Prototypes:
     """`new` where it has a row, otherwise the last value: a class nobody reported keeps it."""
     kept = old.select(set(old.classes.tolist()) - set(new.classes.tolist()))
-    both = _stacked([kept, new])
+    both = stacked([kept, new])
     return both.at(np.argsort(both.classes))
 
 
@@ -186,7 +186,8 @@ def balanced_copies(classes: Integers, labels: Integers, batch_size: int) -> Int
     return np.asarray(copies, dtype=np.int64)
 
 
-def _stacked(tables: Sequence[Prototypes]) -> Prototypes:
+def stacked(tables: Sequence[Prototypes]) -> Prototypes:
+    """All rows, table by table; a class may have several."""
     return Prototypes(
         np.concatenate([table.classes for table in tables]),
         np.concatenate([table.mean for table in tables]),

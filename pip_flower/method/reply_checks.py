@@ -97,6 +97,14 @@ def check_counts(name: str, counts: NDArray[Any], total: int) -> None:
         raise RejectedError(f"{name} adds up to more than the {total} samples it claims")
 
 
+def check_class_sums(sums: tuple[str, NDArray[Any]], counts: tuple[str, NDArray[Any]], samples: int) -> None:
+    """Counts of a client's samples by class, and sums over them [classes, ...]; nothing comes of nothing.
+    Both are given with their names."""
+    check_counts(*counts, samples)
+    if np.any(sums[1][counts[1] == 0]):
+        raise RejectedError(f"{sums[0]} has a class that {counts[0]} does not have")
+
+
 def check_hits(
     values: Mapping[str, Any], tasks: int, maximum: int, prefix: str = ""
 ) -> list[tuple[int, int]]:

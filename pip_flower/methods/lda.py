@@ -18,11 +18,12 @@ from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
-from pip_flower.method.reply_checks import RejectedError
+from pip_flower.method.reply_checks import RejectedError, check_class_sums
 from pip_flower.method.round import Round
+from pip_flower.methods.moments import nearest_moment, packed, unpacked
 from pip_flower.methods.ncm import NCM
 from pip_flower.methods.pip.discriminant import Gaussians, discriminant
-from pip_flower.methods.statistics import Floats, nearest_moment, symmetric, upper_triangle
+from pip_flower.methods.statistics import Floats
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class LDA(NCM):
     def inspect(self, task: int, reply: Arrays, samples: int) -> None:
         """As NCM; and a second moment of as many samples that is none without them."""
         first, second = self.returned(task)[:2], self.returned(task)[2:]
-        self.inspect_means(first, reply, samples)
+        sums, counts = ((name, reply[name]) for name in first)
+        check_class_sums(sums, counts, samples)
         moment, total = (np.asarray(reply[name]) for name in second)
         if total[0] != reply[first[1]].sum():
             raise RejectedError(f"{second[1]} is not the sum of {first[1]}")
@@ -81,7 +83,7 @@ class LDA(NCM):
         if self.options.covariance == "diagonal":
             second = (features**2).sum(axis=0)
         else:
-            second = upper_triangle(features.T @ features)
+            second = packed(features.T @ features)
         total = np.array([len(features)], dtype=np.float64)
         return super().summed(job) | {f"second.{job.task}": second, f"total.{job.task}": total}
 
@@ -108,7 +110,7 @@ class LDA(NCM):
     def _matrix(self, second: Floats) -> Floats:
         if self.options.covariance == "diagonal":
             return np.asarray(np.diag(second))
-        return symmetric(second, self.workspace.backbone.dim)
+        return unpacked(second, self.workspace.backbone.dim)
 
 
 register(

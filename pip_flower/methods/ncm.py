@@ -13,7 +13,7 @@ from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
-from pip_flower.method.reply_checks import RejectedError, check_counts
+from pip_flower.method.reply_checks import check_class_sums
 from pip_flower.method.round import Round
 from pip_flower.methods.statistics import StatisticsMethod, as_tensor
 
@@ -46,15 +46,9 @@ class NCM(StatisticsMethod):
         return {sums: Sum(counts, axis=0), counts: Sum()}
 
     def inspect(self, task: int, reply: Arrays, samples: int) -> None:
-        """Sums that samples can have."""
-        self.inspect_means(self.returned(task), reply, samples)
-
-    def inspect_means(self, names: tuple[str, ...], reply: Arrays, samples: int) -> None:
-        """Counts of the client's samples; nothing comes of nothing."""
-        sums, count = (reply[name] for name in names)
-        check_counts(names[1], count, samples)
-        if np.any(sums[count == 0]):
-            raise RejectedError(f"{names[0]} has a class that {names[1]} does not have")
+        """Sums that rest on the client's samples."""
+        sums, counts = ((name, reply[name]) for name in self.returned(task))
+        check_class_sums(sums, counts, samples)
 
     def summed(self, job: ClientJob) -> NamedArrays:
         """Sum of features and number of samples of each class."""

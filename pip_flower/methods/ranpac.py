@@ -16,13 +16,8 @@ from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
-from pip_flower.methods.statistics import (
-    Floats,
-    StatisticsMethod,
-    nearest_moment,
-    symmetric,
-    upper_triangle,
-)
+from pip_flower.methods.moments import nearest_moment, packed, unpacked
+from pip_flower.methods.statistics import Floats, StatisticsMethod
 from pip_flower.runtime.process import once_per_process
 from pip_flower.runtime.streams import stream
 
@@ -116,7 +111,7 @@ class RanPAC(StatisticsMethod):
             _PARTS, (drawn >= self.options.held_out, drawn < self.options.held_out), strict=True
         ):
             rows = projected[chosen]
-            sums[f"gram.{part}"] = upper_triangle(rows.T @ rows)
+            sums[f"gram.{part}"] = packed(rows.T @ rows)
             sums[f"cross.{part}.{job.task}"] = rows.T @ labels[chosen]
             sums[f"count.{part}"] = np.array([len(rows)], dtype=np.float64)
             sums[f"labels.{part}.{job.task}"] = labels[chosen].sum(axis=0)
@@ -146,7 +141,7 @@ class RanPAC(StatisticsMethod):
 
     def _whole(self, reply: Arrays) -> NamedArrays:
         """A reply with second moments as matrices."""
-        grams = {f"gram.{part}": symmetric(reply[f"gram.{part}"], self.options.features) for part in _PARTS}
+        grams = {f"gram.{part}": unpacked(reply[f"gram.{part}"], self.options.features) for part in _PARTS}
         return {**reply, **grams}
 
     def _projection(self) -> Floats:

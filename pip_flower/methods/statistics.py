@@ -78,22 +78,3 @@ class StatisticsMethod(Method):
 def as_tensor(arrays: Mapping[str, Tensor], names: list[str]) -> Tensor:
     """The named arrays joined along their first axis."""
     return torch.cat([arrays[name] for name in names])
-
-
-def upper_triangle(matrix: Floats) -> Floats:
-    """The entries [M (M + 1) / 2] on and above the diagonal of a symmetric matrix [M, M], row by row."""
-    return matrix[np.triu_indices(len(matrix))]
-
-
-def symmetric(triangle: Floats, size: int) -> Floats:
-    """The symmetric matrix [size, size] with this upper triangle."""
-    matrix = np.empty((size, size))
-    matrix[np.triu_indices(size)] = triangle
-    matrix.T[np.triu_indices(size)] = triangle
-    return matrix
-
-
-def nearest_moment(gram: Floats) -> Floats:
-    """The positive semidefinite matrix nearest to a symmetric one [M, M]."""
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

@@ -137,7 +137,7 @@ def test_every_key_of_base_has_a_comment() -> None:
             "fidelity=exact",
             "fidelity (set in overrides): 'exact' is not one of the choices. Choose from: paper",
         ),
-        ("method.prompt.structure=coda", "method.prompt.structure (set in overrides): 'coda' is not one of"),
+        ("method.prompt.structure=deep", "method.prompt.structure (set in overrides): 'deep' is not one of"),
         (
             "method.prompt.expert_blocks=[1,2]",
             "method.prompt.expert_blocks (set in overrides): [1, 2] gives a block a second prefix.",

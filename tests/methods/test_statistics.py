@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pip_flower.method import ClientJob
 from pip_flower.method.reply_checks import RejectedError
+from pip_flower.methods.moments import nearest_moment, packed, unpacked
 from pip_flower.methods.ranpac import best_ridge
-from pip_flower.methods.statistics import nearest_moment, symmetric, upper_triangle
 from support.local_grid import LocalGrid
 from support.runs import Notes, play, strategy_for
 
@@ -71,10 +71,10 @@ def test_lda_refuses_moments_that_samples_cannot_have(small_run: RunConfig) -> N
 def test_a_symmetric_matrix_is_its_upper_triangle(size: int, seed: int) -> None:
     rows = np.random.default_rng(seed).normal(size=(size + 3, size))
     gram = rows.T @ rows
-    triangle = upper_triangle(gram)
+    triangle = packed(gram)
     assert len(triangle) == size * (size + 1) // 2
-    assert np.array_equal(symmetric(triangle, size), gram)
-    assert np.array_equal(upper_triangle(symmetric(triangle, size)), triangle)
+    assert np.array_equal(unpacked(triangle, size), gram)
+    assert np.array_equal(packed(unpacked(triangle, size)), triangle)
 
 
 @given(
@@ -88,8 +88,8 @@ def test_triangles_of_any_partition_add_up_to_the_pooled_second_moment(
 ) -> None:
     features = np.maximum(np.random.default_rng(seed).normal(size=(len(owners), 6)), 0.0)
     parts = [features[np.array(owners) == owner] for owner in order]
-    total = sum((upper_triangle(part.T @ part) for part in parts), np.zeros(21))
-    assert symmetric(total, 6) == pytest.approx(features.T @ features, rel=1e-12, abs=1e-12)
+    total = sum((packed(part.T @ part) for part in parts), np.zeros(21))
+    assert unpacked(total, 6) == pytest.approx(features.T @ features, rel=1e-12, abs=1e-12)
 
 
 def test_half_a_symmetric_matrix_travels(small_run: RunConfig) -> None:

@@ -10,7 +10,7 @@ from pip_flower.models.prompts import PromptStructure, SinglePromptOptions, make
 from pip_flower.models.prompts.l2p import L2P
 from support.toy import config, images, toy_backbone, toy_state, toy_structure
 
-METHODS = ["pip-dualprompt", "pip-l2p"]
+METHODS = ["pip-dualprompt", "pip-l2p", "coda-prompt"]
 
 
 def forward(structure: PromptStructure, state: dict, count: int, **kwargs: int | None) -> torch.Tensor:

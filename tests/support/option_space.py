@@ -21,6 +21,8 @@ _LARGEST = {
     "training.learning_rate": 0.05,
     "training.epochs": 2,
     "method.align.learning_rate": 0.1,
+    "method.calibration.learning_rate": 0.1,
+    "method.rebalance.learning_rate": 0.1,
     "method.weight_decay": 0.01,
 }
 # Numbers that mean something to three clients, of which two take part in a round.

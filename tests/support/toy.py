@@ -73,7 +73,8 @@ def toy_trainer(structure: PromptStructure, state: dict[str, Tensor], task: int 
     names = (*structure.trained(task), *LinearHead(0).names(task))
     leaves = {name: state[name].clone().requires_grad_() for name in names}
     classes = len(state["head.0.bias"])
-    return PromptTrainer(structure, leaves, task, config().training, (task * classes, 0))
+    context = {name: state[name] for name in structure.context(task)}
+    return PromptTrainer(structure, leaves, task, config().training, (task * classes, 0), context)
 
 
 def images(count: int, seed: int = 0, size: int = 32) -> Tensor:

@@ -21,6 +21,7 @@ from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.pip.pip import PIP, PIPOptions
+from pip_flower.methods.refit import joined_rows, split_rows
 from pip_flower.models.heads import LinearHead
 from pip_flower.prototypes import Prototypes
 from pip_flower.runtime.streams import torch_stream
@@ -89,22 +90,15 @@ class AlignedPIP(PIP):
         classes = np.array(self.workspace.tasks.seen(task + 1))
         gaussians = Prototypes.from_arrays(arrays).select(classes)
         known = np.flatnonzero(np.isin(classes, gaussians.classes))
-        weights, biases = zip(
-            *([arrays[name] for name in self.head.names(t)] for t in range(task + 1)), strict=True
-        )
-        weight, bias = np.concatenate(weights), np.concatenate(biases)
+        weight, bias = joined_rows(self.head, arrays, task + 1)
         if len(known):
             order = np.searchsorted(gaussians.classes, classes[known])
             generator = torch_stream(self.config.seed, "align", task)
             weight[known], bias[known] = align_head(
                 weight[known], bias[known], gaussians.at(order), self.options.align, generator
             )
-        ends = np.cumsum([len(rows) for rows in biases])[:-1]
-        parts = zip(np.split(weight, ends), np.split(bias, ends), strict=True)
-        found: NamedArrays = {}
-        for earlier, pair in enumerate(parts):
-            found |= dict(zip(self.aligned.names(earlier), pair, strict=True))
-        return found
+        sizes = [len(labels) for labels in self.workspace.tasks.classes[: task + 1]]
+        return split_rows(self.aligned, (weight, bias), sizes)
 
 
 def align_head(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pip_flower.methods.pip.moments import Drift, Floats, Moments
+from pip_flower.methods.moments import Drift, Floats, Moments
 
 # Of a logit that must never win: the class has no mean.
 _NEVER = -1e30

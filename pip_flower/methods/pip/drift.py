@@ -23,7 +23,8 @@ from pip_flower.data.samples import Samples
 from pip_flower.method.exchange import ClientJob, Contribution
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.pip import moments as sums
+from pip_flower.methods import moments as sums
+from pip_flower.methods.moments import Moments
 from pip_flower.methods.pip.discriminant import (
     Gaussians,
     Transport,
@@ -34,7 +35,6 @@ from pip_flower.methods.pip.discriminant import (
     mean_drift,
 )
 from pip_flower.methods.pip.local_head import starting_head
-from pip_flower.methods.pip.moments import Moments
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 from pip_flower.methods.pip.task_moments import DriftOptions, TaskMoments, pooled
 from pip_flower.methods.pip.training import PromptTrainer
@@ -103,14 +103,14 @@ class DriftingPIP(PIP):
             "discriminant.weight": weight.astype(np.float32),
             "discriminant.bias": bias.astype(np.float32),
             "discriminant.regularisation": np.array([ridge, shrinkage]),
-            **{f"old.{name}": arrays[name].copy() for name in self.structure.trained(task)},
+            **{f"old.{name}": arrays[name].copy() for name in self.structure.read(task)},
             # Used up; not to be stored with every checkpoint.
             **{name: np.zeros(0) for name in arrays if name.startswith("pooled.")},
         }
 
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """The latest prompts, and the head of all classes seen."""
-        return (*self.structure.trained(tasks - 1), "discriminant.weight", "discriminant.bias")
+        return (*self.structure.read(tasks - 1), "discriminant.weight", "discriminant.bias")
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:

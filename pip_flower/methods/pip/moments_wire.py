@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
-from pip_flower.methods.pip.moments import (
+from pip_flower.method.reply_checks import ArraySpec, check_counts
+from pip_flower.methods.moments import (
     Drift,
     Floats,
     Moments,
+    check_moment,
     factored,
     packed,
     unfactored,
@@ -102,11 +103,12 @@ class MomentsWire:
         """Refuse what no samples can have."""
         counts = [arrays[f"{part}.count"] for part in self.options.parts]
         check_counts("count", np.concatenate(counts), samples)
+        rounding = _ROUNDING[self.options.dtype]
         for part in self.options.parts:
-            self._require_moment(f"{part}.scatter", self._scatter(part, arrays))
+            check_moment(f"{part}.scatter", self._scatter(part, arrays), rounding)
             if f"{part}.spread" in arrays:
                 spread = arrays[f"{part}.spread"]
-                self._require_moment(f"{part}.spread", unpacked(spread, self.dim))
+                check_moment(f"{part}.spread", unpacked(spread, self.dim), rounding)
 
     def _shapes(self, classes: int, drift: bool) -> dict[str, tuple[int, ...]]:
         dim, options = self.dim, self.options
@@ -143,8 +145,3 @@ class MomentsWire:
                 "give method.drift.dtype=float32"
             )
         return rounded
-
-    def _require_moment(self, name: str, matrix: Floats) -> None:
-        lowest = float(np.linalg.eigvalsh(matrix).min())
-        if lowest < -_ROUNDING[self.options.dtype] * max(1e-30, float(np.trace(matrix))):
-            raise RejectedError(f"{name} is not a second moment: it has an eigenvalue of {lowest:.3g}")

@@ -3,7 +3,7 @@
 Without prototypes and with equal weights it is the federated baseline of its prompt structure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays, pick
 from pip_flower.config.sections import Config
-from pip_flower.data.batches import batches, own_batches
+from pip_flower.data.batches import batches
 from pip_flower.data.samples import Samples
 from pip_flower.fidelity import fidelity_named
 from pip_flower.method.base import Method
@@ -22,10 +22,11 @@ from pip_flower.method.merging import Kept, Mean, Merge
 from pip_flower.method.reply_checks import ArraySpec
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
+from pip_flower.methods.pip.batches import training_batches
 from pip_flower.methods.pip.sharing import PrototypeOptions, PrototypeSharing
-from pip_flower.methods.pip.training import PromptTrainer
+from pip_flower.methods.pip.training import Penalty, PromptTrainer
 from pip_flower.models.heads import LinearHead
-from pip_flower.models.prompts import Batch, PromptOptions, make_structure
+from pip_flower.models.prompts import PromptOptions, make_structure
 from pip_flower.prototypes import Prototypes
 from pip_flower.runtime.streams import torch_stream
 
@@ -36,7 +37,7 @@ class PIPOptions:
 
     prompt: PromptOptions
     prototypes: PrototypeOptions
-    weighting: Literal["participation-samples", "uniform"]
+    weighting: Literal["participation-samples", "samples", "uniform"]
     head: Literal["shared", "private"]
 
 
@@ -99,6 +100,10 @@ class PIP(Method):
         """What was trained and, with shared prototypes, the client's own."""
         return self._shared(task) + self.sharing.names()
 
+    def constant(self, task: int) -> tuple[str, ...]:
+        """What earlier tasks left and this one reads."""
+        return self.structure.context(task)
+
     def predicting(self, tasks: int) -> tuple[str, ...]:
         """Every prompt, key and shared head row of the tasks seen."""
         return self.structure.used(tasks) + (self.head.names_of(range(tasks)) if self._shares_head() else ())
@@ -108,9 +113,11 @@ class PIP(Method):
         return super().message(task, arrays) | self.sharing.message(task, arrays)
 
     def weight(self, contribution: Contribution) -> float:
-        """That of section 6, or the same for everybody."""
+        """That of section 6, the samples alone, or the same for everybody."""
         if self.options.weighting == "uniform":
             return 1.0
+        if self.options.weighting == "samples":
+            return super().weight(contribution)
         return self.fidelity.client_weight(contribution.participations, contribution.update.samples)
 
     def merging(self, round_: Round) -> Mapping[str, Merge]:
@@ -155,7 +162,8 @@ class PIP(Method):
         trainer, known = self._begin(job)
         for epoch in range(epochs):
             injection = self.sharing.injection(known, job, epoch)
-            losses.append(trainer.epoch(self._batches(job, epoch), injection))
+            given = training_batches(self.workspace, self.structure, job, epoch)
+            losses.append(trainer.epoch(given, injection))
             more = epoch + 1 < epochs
             if more and not len(known) and self.sharing.injects_own():
                 known = self.sharing.own(trainer, job)
@@ -164,6 +172,10 @@ class PIP(Method):
         arrays = pick(arrays, self._shared(job.task)) | self.sharing.sent(trainer, job)
         metrics = {"first_epoch_loss": losses[0], "last_epoch_loss": losses[-1]}
         return ClientUpdate(arrays, len(job.samples), metrics, memory)
+
+    def penalty(self, job: ClientJob) -> Penalty | None:  # noqa: ARG002
+        """What a client adds to the loss beside PIP's own terms."""
+        return None
 
     @torch.inference_mode()
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
@@ -205,7 +217,9 @@ class PIP(Method):
         state = {k: torch.tensor(value, device=device, requires_grad=True) for k, value in start.items()}
         sizes = [len(classes) for classes in self.workspace.tasks.classes]
         others = sum(sizes[: job.task]), sum(sizes[job.task + 1 :])
-        trainer = PromptTrainer(self.structure, state, job.task, self.config.training, others)
+        context = {k: torch.tensor(job.arrays[k], device=device) for k in self.constant(job.task)}
+        given = (self.config.training, others, context, self.penalty(job))
+        trainer = PromptTrainer(self.structure, state, job.task, *given)
         if self.fidelity.keeps_optimizer(job.task):
             trainer.restore_optimizer(job.memory)
         return trainer
@@ -235,19 +249,3 @@ class PIP(Method):
     def _fresh_head(self, task: int) -> NamedArrays:
         generator = torch_stream(self.config.seed, "start-head", task)
         return self.workspace.fresh_head(self.head, task, generator)
-
-    def _batches(self, job: ClientJob, epoch: int) -> Iterator[Batch]:
-        names, own = (job.round, job.partition, epoch), len(job.samples)
-        rng = self.workspace.stream("batches", *names)
-        order = self.fidelity.batch_order(own, self.workspace.pool_size(job.task), rng)
-        generator = torch_stream(self.config.seed, "views", *names)
-        reads = self.structure.trains_with_query
-        augmented = reads and self.fidelity.query(self.config.training.query) == "augmented"
-        known = self.workspace.queries(job.samples) if reads and not augmented else None
-        targets = torch.from_numpy(self.workspace.tasks.targets(job.samples.labels, job.task))
-        for rows in own_batches(order, self.config.training.batch_size, own):
-            images = self.workspace.views.train(job.samples.images[rows], generator)
-            queries = self.structure.backbone.query(images) if augmented else None
-            yield Batch(
-                images, queries if known is None else known[rows], targets[rows].to(self.workspace.device)
-            )

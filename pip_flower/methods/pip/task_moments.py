@@ -15,8 +15,8 @@ from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution, Ex
 from pip_flower.method.reply_checks import ArraySpec
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.pip import moments as sums
-from pip_flower.methods.pip.moments import Moments
+from pip_flower.methods import moments as sums
+from pip_flower.methods.moments import Moments
 from pip_flower.methods.pip.moments_wire import MomentsWire
 from pip_flower.models.prompts import PromptStructure
 from pip_flower.runtime.streams import stream
@@ -57,9 +57,9 @@ class TaskMoments(Exchange):
 
     def received(self, task: int) -> tuple[str, ...]:
         """The prompts of now and, where drift is measured, of the task before."""
-        trained = self.structure.trained
-        old = tuple(f"old.{name}" for name in trained(task - 1)) if self._measures_drift(task) else ()
-        return trained(task) + old
+        read = self.structure.read
+        old = tuple(f"old.{name}" for name in read(task - 1)) if self._measures_drift(task) else ()
+        return read(task) + old
 
     def returned(self, task: int) -> tuple[str, ...]:
         """The sums of each part."""
@@ -71,7 +71,7 @@ class TaskMoments(Exchange):
         new = self._features(job.arrays, samples, job.task)
         old = None
         if self._measures_drift(job.task):
-            before = {name: job.arrays[f"old.{name}"] for name in self.structure.trained(job.task - 1)}
+            before = {name: job.arrays[f"old.{name}"] for name in self.structure.read(job.task - 1)}
             old = self._features(before, samples, job.task - 1)
         targets, classes = tasks.targets(samples.labels, job.task), len(tasks.classes[job.task])
         arrays: NamedArrays = {}

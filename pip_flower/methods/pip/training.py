@@ -1,6 +1,6 @@
 """A client's training step for prompt methods: masked cross-entropy over real and injected features."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,8 +11,10 @@ from torch import Tensor
 from pip_flower.config.sections import TrainingConfig
 from pip_flower.method.descent import descend
 from pip_flower.models.heads import LinearHead
-from pip_flower.models.prompts import Batch, PromptStructure
+from pip_flower.models.prompts import Batch, PromptStructure, State
 from pip_flower.runtime.devices import adam
+
+Penalty = Callable[[State], Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,22 @@ class Injection:
 
 
 class Loss(NamedTuple):
-    """The two terms of the objective (scalars)."""
+    """The terms of the objective (scalars)."""
 
     cross_entropy: Tensor
     matching: Tensor
+    penalty: Tensor | float
 
     @property
     def total(self) -> Tensor:
         """What is minimised."""
-        return self.cross_entropy + self.matching
+        return self.cross_entropy + self.matching + self.penalty
 
 
 class PromptTrainer:
     """Adam on `state`, the leaf tensors that one client trains in one round of `task`; `others` are the
-    numbers of classes that earlier and later tasks bring."""
+    numbers of classes that earlier and later tasks bring, `context` what earlier tasks left to be read.
+    `penalty` is what a method adds to the loss, given both."""
 
     def __init__(
         self,
@@ -46,6 +50,8 @@ class PromptTrainer:
         task: int,
         training: TrainingConfig,
         others: tuple[int, int],
+        context: State | None = None,
+        penalty: Penalty | None = None,
     ) -> None:
         self.structure = structure
         self.head = LinearHead(structure.backbone.dim)
@@ -53,6 +59,8 @@ class PromptTrainer:
         self.task = task
         self.training = training
         self.others = others
+        self.context = context or {}
+        self._penalty = penalty
         device = next(iter(state.values())).device
         self.optimizer = adam(state.values(), training.learning_rate, device)
 
@@ -73,9 +81,10 @@ class PromptTrainer:
         return norm
 
     def loss(self, batch: Batch, injection: Injection | None) -> Loss:
-        """CE over real and injected features, plus lambda * (1 - cos) to the selected keys."""
+        """CE over real and injected features, plus lambda * (1 - cos) to the selected keys, and penalties."""
+        prompts = {**self.context, **self.state}
         features, similarity = self.structure.forward(
-            self.state, batch.images, batch.queries, task=self.task, tasks=self.task + 1
+            prompts, batch.images, batch.queries, task=self.task, tasks=self.task + 1
         )
         targets = batch.targets
         if injection is not None:
@@ -83,7 +92,10 @@ class PromptTrainer:
             targets = torch.cat([targets, injection.targets])
         head = self.head.rows(self.state, self.task)
         error = self.structure.fidelity.cross_entropy(features, head, targets, self.others)
-        return Loss(error, self.structure.matching_loss(similarity))
+        penalty = self.structure.penalty(prompts, self.task)
+        if self._penalty is not None:
+            penalty = penalty + self._penalty(prompts)
+        return Loss(error, self.structure.matching_loss(similarity), penalty)
 
     def optimizer_arrays(self) -> dict[str, NDArray[Any]]:
         """Adam's step count and moments under `adam.<array>.<what>`, to go on with in another round."""
@@ -103,6 +115,5 @@ class PromptTrainer:
     @torch.inference_mode()
     def features(self, images: Tensor, queries: Tensor | None) -> Tensor:
         """f_p(x) with the prompts of this task [B, D]; queries only where the structure needs them."""
-        return self.structure.forward(
-            self.state, images, queries, task=self.task, tasks=self.task + 1
-        ).features
+        prompts = {**self.context, **self.state}
+        return self.structure.forward(prompts, images, queries, task=self.task, tasks=self.task + 1).features

@@ -59,7 +59,16 @@ class PromptStructure(ABC):
 
     @abstractmethod
     def trained(self, task: int) -> tuple[str, ...]:
-        """Names of the arrays that `task` trains; training needs no others."""
+        """Names of the arrays that `task` trains."""
+
+    def context(self, task: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Names of the arrays that the features of `task` depend on beside what it trains; they stay as
+        earlier tasks left them."""
+        return ()
+
+    def read(self, task: int) -> tuple[str, ...]:
+        """Names of all arrays that the features of `task` depend on."""
+        return (*self.trained(task), *self.context(task))
 
     @abstractmethod
     def used(self, tasks: int) -> tuple[str, ...]:
@@ -94,6 +103,10 @@ class PromptStructure(ABC):
     def matching_loss(self, similarity: Tensor) -> Tensor:
         """lambda * sum over selected keys of (1 - cos), less the constant."""
         return -self.matching * similarity
+
+    def penalty(self, state: State, task: int) -> Tensor | float:  # noqa: ARG002
+        """What the prompts of `task` themselves add to the loss."""
+        return 0.0
 
 
 def uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

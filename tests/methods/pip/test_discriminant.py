@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from pip_flower.methods.moments import Moments, moments_of
 from pip_flower.methods.pip.discriminant import (
     Gaussians,
     best_ridge,
@@ -17,7 +18,6 @@ from pip_flower.methods.pip.discriminant import (
     linear_drift,
     mean_drift,
 )
-from pip_flower.methods.pip.moments import Moments, moments_of
 
 
 def gaussians(moments: Moments) -> Gaussians:

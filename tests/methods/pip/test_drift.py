@@ -13,9 +13,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from pip_flower.config.schema import ConfigError
 from pip_flower.flower.records import ARRAYS, from_record, to_record
 from pip_flower.method import ClientJob, Contribution, RejectedError, Round
+from pip_flower.methods.moments import moments_of
 from pip_flower.methods.pip.discriminant import linear_drift, mean_drift
 from pip_flower.methods.pip.drift import DriftingPIP
-from pip_flower.methods.pip.moments import moments_of
 from pip_flower.methods.pip.task_moments import TaskMoments
 from support.killing import outcome, serve_here
 from support.local_grid import LocalGrid

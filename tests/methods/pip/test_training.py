@@ -12,7 +12,7 @@ from pip_flower.models.heads import LinearHead
 from pip_flower.models.prompts import Batch, PromptStructure
 from support.toy import config, images, toy_backbone, toy_state, toy_structure, toy_trainer
 
-METHODS = ["pip-dualprompt", "pip-l2p"]
+METHODS = ["pip-dualprompt", "pip-l2p", "coda-prompt"]
 TARGETS = torch.tensor([0, 3, 1, 2, 2, 0])
 
 
@@ -61,7 +61,7 @@ def test_the_objective_is_that_of_section_3_with_injected_features(method: str) 
     targets = torch.cat([TARGETS, injection().targets]) + 4
     assert torch.allclose(loss.cross_entropy, F.cross_entropy(logits, targets), atol=1e-6)
     assert torch.allclose(loss.matching, -structure.matching * prompted.similarity)
-    assert structure.matching == {"pip-dualprompt": 1.0, "pip-l2p": 0.1}[method]
+    assert structure.matching == {"pip-dualprompt": 1.0, "pip-l2p": 0.1, "coda-prompt": 0.0}[method]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pip_flower.aggregation import clipped_rows, is_plain, middle
 from pip_flower.config.sections import AggregationConfig
+from pip_flower.method.reply_checks import RejectedError
 
 Floats = NDArray[np.float64]
 
@@ -133,6 +134,14 @@ def nearest_moment(matrix: Floats) -> Floats:
     """The positive semidefinite matrix nearest to one that is symmetric up to rounding."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def check_moment(name: str, matrix: Floats, rounding: float) -> None:
+    """Refuse a matrix that is no second moment; `rounding` is how far below zero, in units of the trace, an
+    eigenvalue may be."""
+    lowest = float(np.linalg.eigvalsh(matrix).min())
+    if lowest < -rounding * max(1e-30, float(np.trace(matrix))):
+        raise RejectedError(f"{name} is not a second moment: it has an eigenvalue of {lowest:.3g}")
 
 
 def without_correlations(moments: Moments) -> Moments:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pip_flower.config.sections import AggregationConfig
-from pip_flower.methods.pip.moments import (
+from pip_flower.methods.moments import (
     Drift,
     Moments,
     factored,
