@@ -13,18 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
-from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.registry import register
 from pip_flower.method.reply_checks import ArraySpec, RejectedError, check_counts
 from pip_flower.method.round import Round
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining, Step
+from pip_flower.methods.networks.method import NetworkMethod
+from pip_flower.methods.networks.training import NetworkOptions, Step
 from pip_flower.methods.rehearsal.distillation import sigmoid_distillation
-from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions, learnt_classes
+from pip_flower.methods.rehearsal.holdings import learnt_samples
+from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions
 from pip_flower.methods.rehearsal.teacher import Teacher
 from pip_flower.models.network import load_arrays
 
@@ -39,40 +39,20 @@ class ICaRLOptions(NetworkOptions):
     classifier: Literal["linear", "nearest-mean"]
 
 
-class ICaRL(Method):
+class ICaRL(NetworkMethod):
     """Beside the model, clients send sums of unit features of their exemplars (`mean.sum` [classes seen, D],
     `mean.count`), if the nearest-mean classifier is used."""
 
-    uses_backbone = False
     options: ICaRLOptions
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        """What a network can be trained with."""
-        super().check(config)
-        NetworkTraining.check(config)
 
     def __init__(self, workspace: Workspace, options: ICaRLOptions) -> None:
         super().__init__(workspace, options)
-        self.training = NetworkTraining(workspace, options)
         self.teacher = Teacher(self.training)
         self._means = MEANS if options.classifier == "nearest-mean" else ()
-
-    def fingerprint(self) -> str:
-        """The architecture."""
-        return self.training.fingerprint()
-
-    def start_task(self, task: int, arrays: Arrays) -> NamedArrays:  # noqa: ARG002
-        """The network, before the first task, and head rows for the task's classes."""
-        return self.training.start_task(task)
 
     def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
         """The next task's teacher."""
         return self.teacher.end_task(task, arrays)
-
-    def received(self, task: int) -> tuple[str, ...]:
-        """The model."""
-        return self.training.names(task + 1)
 
     def constant(self, task: int) -> tuple[str, ...]:
         """The teacher."""
@@ -107,9 +87,9 @@ class ICaRL(Method):
             known |= dict(zip(MEANS, (sums, np.zeros(classes)), strict=True))
         return super().expected(task, known, samples)
 
-    def inspect(self, task: int, reply: Arrays, samples: int) -> None:  # noqa: ARG002
+    def inspect(self, task: int, reply: Arrays, samples: int) -> None:
         """Sums of unit features of no more exemplars than fit the memory."""
-        self.training.inspect(reply)
+        super().inspect(task, reply, samples)
         if not self._means:
             return
         sums, count = (reply[name] for name in MEANS)
@@ -122,13 +102,13 @@ class ICaRL(Method):
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
         present = self.workspace.tasks.classes[job.task]
-        learnt = self._samples_of_learnt_classes(job)
+        learnt = learnt_samples(self.workspace, job.partition, job.memory, job.samples)
         exemplars = ExemplarMemory(self.options.memory.budget(learnt))
         old = exemplars.rehearsed(job.memory, self.workspace.data.train, excluding=present)
         samples = job.samples.joined(old) if len(old) else job.samples
         self.teacher.load(job.task, job.arrays)
         arrays, metrics = self.training.fit(job, samples, len(old), lambda step: self.loss(step, job))
-        memory = exemplars.updated(job.memory, job.samples, self._unit(job.samples), None)
+        memory = exemplars.updated(job.memory, job.samples, self.training.unit_features(job.samples), None)
         metrics |= {"kept_share": exemplars.share_of(memory, learnt)}
         if self._means:
             arrays |= self._mean_sums(job.task, memory, exemplars)
@@ -146,21 +126,11 @@ class ICaRL(Method):
     def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
         """Logits, or nearness to the class means."""
         if not self._means:
-            return self.training.scores(arrays, samples, tasks)
+            return super().scores(arrays, samples, tasks)
         load_arrays(self.training.network, arrays)
         means = F.normalize(arrays["mean.sum"].float(), dim=1)
         near = -torch.cdist(F.normalize(self.training.features(samples), dim=1), means)
         return near.masked_fill(arrays["mean.count"] == 0, -torch.inf)
-
-    def _unit(self, samples: Samples) -> np.ndarray:
-        found: np.ndarray = F.normalize(self.training.features(samples), dim=1).cpu().numpy()
-        return found
-
-    def _samples_of_learnt_classes(self, job: ClientJob) -> int:
-        """How many training samples the client has of the classes in its memory and of those of the job."""
-        held = self.workspace.holdings(job.partition)
-        learnt = {*learnt_classes(job.memory), *job.samples.labels.tolist()}
-        return sum(held[label] for label in learnt)
 
     def _mean_sums(self, task: int, memory: Arrays, exemplars: ExemplarMemory) -> NamedArrays:
         """Sums of unit features of the client's exemplars, and their counts, by class seen."""

@@ -151,6 +151,13 @@ class NetworkTraining:
         parts = batches(np.arange(len(samples)), self.workspace.config.evaluation.batch_size)
         return torch.cat([self.network(self.views.test(samples.images[rows])) for rows in parts])
 
+    def unit_features(self, samples: Samples) -> NDArray[np.float32]:
+        """Features of length 1 [n, D], which exemplars are chosen by."""
+        if not len(samples):
+            return np.zeros((0, self.head.width), dtype=np.float32)
+        found: NDArray[np.float32] = nn.functional.normalize(self.features(samples), dim=1).cpu().numpy()
+        return found
+
     @property
     def _seed(self) -> int:
         return stream_seed(self.workspace.config.seed, "network")

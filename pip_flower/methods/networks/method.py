@@ -1,0 +1,57 @@
+"""What methods that train a whole network and send it to and fro have in common."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from pip_flower.arrays import Arrays, NamedArrays
+from pip_flower.config.sections import Config
+from pip_flower.data.samples import Samples
+from pip_flower.method.base import Method
+from pip_flower.method.workspace import Workspace
+from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining
+
+
+class NetworkMethod(Method):
+    """Every array of the network travels both ways, with the head rows of the tasks seen."""
+
+    uses_backbone = False
+    options: NetworkOptions
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """What a network can be trained with."""
+        super().check(config)
+        NetworkTraining.check(config)
+
+    def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
+        super().__init__(workspace, options)
+        self.training = NetworkTraining(workspace, options)
+
+    def fingerprint(self) -> str:
+        """The architecture."""
+        return self.training.fingerprint()
+
+    def start_task(self, task: int, arrays: Arrays) -> NamedArrays:  # noqa: ARG002
+        """The network, before the first task, and head rows for the task's classes."""
+        return self.training.start_task(task)
+
+    def received(self, task: int) -> tuple[str, ...]:
+        """The network and the head rows of all tasks so far."""
+        return self.training.names(task + 1)
+
+    def returned(self, task: int) -> tuple[str, ...]:
+        """All that was received, trained."""
+        return self.training.names(task + 1)
+
+    def predicting(self, tasks: int) -> tuple[str, ...]:
+        """The whole model."""
+        return self.training.names(tasks)
+
+    def inspect(self, task: int, reply: Arrays, samples: int) -> None:  # noqa: ARG002
+        """A network that can be."""
+        self.training.inspect(reply)
+
+    def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
+        """Logits of all classes seen."""
+        return self.training.scores(arrays, samples, tasks)
