@@ -30,6 +30,12 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "PIP-DualPrompt" in said
     assert "ablation-a           Ablation A of the paper: prompts." in said
+    rows = [line.strip() for line in said.splitlines()]
+    assert rows[rows.index(next(row for row in rows if row.startswith("icarl "))) + 1].startswith(
+        "clients keep: exemplar images; clients send: class feature sums of exemplars"
+    )
+    after_fedavg = rows[rows.index(next(row for row in rows if row.startswith("fedavg "))) + 1]
+    assert after_fedavg.startswith("fedprox ")
 
 
 @pytest.mark.parametrize(

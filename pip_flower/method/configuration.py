@@ -81,6 +81,13 @@ def restore_config(values: Mapping[str, Any]) -> Config:
     return compose.restore(values, _CATALOGUE)
 
 
+def method_entry(label: str) -> registry.Entry:
+    """The registered method that a label configures."""
+    files_ = files.lineage("method", label, _CATALOGUE.method_files())
+    names = [file.content["method"]["name"] for file in files_ if "name" in file.content.get("method", {})]
+    return registry.entry(names[-1])
+
+
 def method_labels() -> dict[str, str]:
     """What `method` can be, each with a line about it."""
     return files.method_labels(_CATALOGUE.method_files()) | {

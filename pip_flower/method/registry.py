@@ -25,7 +25,11 @@ _OURS = "pip-flower"
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered method, the package that brings it, and the directory of YAML files that configure it."""
+    """A registered method, the package that brings it, and the directory of YAML files that configure it.
+
+    `keeps` is what a client keeps between tasks that derives from its images, `sends` is what leaves it
+    beside model and counts; empty if there is nothing of the kind.
+    """
 
     name: str
     title: str
@@ -33,20 +37,28 @@ class Entry:
     method: type[Method]
     package: str
     files: Path | None = None
+    keeps: str = ""
+    sends: str = ""
 
 
 _entries: dict[str, Entry] = {}
 
 
-def register(name: str, *, title: str, options: type, method: type[Method]) -> None:
-    """Make a method selectable by the YAML files that have `name` as their method.name."""
+def register(
+    name: str, *, title: str, options: type, method: type[Method], keeps: str = "", sends: str = ""
+) -> None:
+    """Make a method selectable by the YAML files that have `name` as their method.name.
+
+    A reader who weighs privacy is told what a client `keeps` between tasks that derives from its images
+    ("exemplar images"), and what it `sends` beside model, prompts, head and counts ("class feature sums").
+    """
     # The module that calls, as `namedtuple` finds it: whoever else may have imported it.
     module = sys._getframe(1).f_globals
     package = _package_of(module["__name__"])
     if name in _entries:
         raise ValueError(f"method {name!r} is registered twice, by {_entries[name].package} and by {package}")
     files = None if package == _OURS else Path(module["__file__"]).parent
-    _entries[name] = Entry(name, title, options, method, package, files)
+    _entries[name] = Entry(name, title, options, method, package, files, keeps, sends)
 
 
 def entries() -> dict[str, Entry]:

@@ -148,4 +148,11 @@ class ICaRL(NetworkMethod):
         return {"mean.sum": sums, "mean.count": count}
 
 
-register("icarl", title="iCaRL, federated", options=ICaRLOptions, method=ICaRL)
+register(
+    "icarl",
+    title="iCaRL, federated",
+    options=ICaRLOptions,
+    method=ICaRL,
+    keeps="exemplar images",
+    sends="class feature sums of exemplars, with the nearest-mean classifier",
+)

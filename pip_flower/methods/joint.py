@@ -141,4 +141,10 @@ class Joint(Method):
             yield Batch(images, queries[rows], targets[rows])
 
 
-register("joint", title="Pooled training of prompts and head", options=JointOptions, method=Joint)
+register(
+    "joint",
+    title="Pooled training of prompts and head",
+    options=JointOptions,
+    method=Joint,
+    keeps="all images of all tasks, in one place",
+)

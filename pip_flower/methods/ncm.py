@@ -72,4 +72,4 @@ class NCM(StatisticsMethod):
         return cosine.masked_fill(count == 0, -torch.inf)
 
 
-register("ncm", title="Nearest class mean", options=NCMOptions, method=NCM)
+register("ncm", title="Nearest class mean", options=NCMOptions, method=NCM, sends="class feature sums")

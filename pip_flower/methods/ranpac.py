@@ -189,4 +189,5 @@ register(
     title="RanPAC: ridge regression on random features",
     options=RanPACOptions,
     method=RanPAC,
+    sends="class sums and second moments of projected features",
 )

@@ -11,6 +11,20 @@ from pip_flower.methods.pip.align import AlignedPIP, AlignedPIPOptions
 from pip_flower.methods.pip.drift import DriftingPIP, DriftingPIPOptions
 from pip_flower.methods.pip.pip import PIP, PIPOptions
 
-register("pip", title="PIP: prototype-injected prompts", options=PIPOptions, method=PIP)
-register("pip-drift", title="PIP with drifting Gaussians", options=DriftingPIPOptions, method=DriftingPIP)
-register("pip-align", title="PIP with aligned heads", options=AlignedPIPOptions, method=AlignedPIP)
+_PROTOTYPES = "class feature means and variances, where prototypes are shared"
+
+register("pip", title="PIP: prototype-injected prompts", options=PIPOptions, method=PIP, sends=_PROTOTYPES)
+register(
+    "pip-drift",
+    title="PIP with drifting Gaussians",
+    options=DriftingPIPOptions,
+    method=DriftingPIP,
+    sends=f"{_PROTOTYPES}; class feature sums, scatter and drift at the end of a task",
+)
+register(
+    "pip-align",
+    title="PIP with aligned heads",
+    options=AlignedPIPOptions,
+    method=AlignedPIP,
+    sends="class feature means and variances",
+)
