@@ -10,3 +10,14 @@ TINY = (
 
 def full(small_run: dict[str, Any], method: str, overrides: str = "") -> dict[str, Any]:
     return small_run | {"method": method, "overrides": f"{small_run['overrides']} {TINY} {overrides}"}
+
+
+# What the server of a method does in minutes, by the option that has the settings of it.
+_SLOW = {
+    "proxy": "method.proxy.disturbance=2 method.proxy.steps=3 method.proxy.iterations=2 method.proxy.kept=2",
+}
+
+
+def quick(options: object) -> str:
+    """Overrides with which the server's own work takes no time, for a method with these options."""
+    return " ".join(words for name, words in _SLOW.items() if hasattr(options, name))
