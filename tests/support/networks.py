@@ -15,6 +15,8 @@ def full(small_run: dict[str, Any], method: str, overrides: str = "") -> dict[st
 # What the server of a method does in minutes, by the option that has the settings of it.
 _SLOW = {
     "proxy": "method.proxy.disturbance=2 method.proxy.steps=3 method.proxy.iterations=2 method.proxy.kept=2",
+    "synthesis": "method.synthesis.images=8 method.synthesis.batch=4 method.synthesis.steps=2 "
+    "method.synthesis.warm_up=1 method.synthesis.student_steps=1",
 }
 
 
