@@ -23,7 +23,7 @@ from pip_flower.method.workspace import Workspace
 from pip_flower.methods.networks.method import NetworkMethod
 from pip_flower.methods.networks.training import NetworkOptions, Step
 from pip_flower.methods.rehearsal.distillation import sigmoid_distillation
-from pip_flower.methods.rehearsal.holdings import learnt_samples
+from pip_flower.methods.rehearsal.holdings import rehearsal
 from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions
 from pip_flower.methods.rehearsal.teacher import Teacher
 from pip_flower.models.network import load_arrays
@@ -101,11 +101,7 @@ class ICaRL(NetworkMethod):
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
-        present = self.workspace.tasks.classes[job.task]
-        learnt = learnt_samples(self.workspace, job.partition, job.memory, job.samples)
-        exemplars = ExemplarMemory(self.options.memory.budget(learnt))
-        old = exemplars.rehearsed(job.memory, self.workspace.data.train, excluding=present)
-        samples = job.samples.joined(old) if len(old) else job.samples
+        exemplars, learnt, old, samples = rehearsal(self.workspace, self.options.memory, job)
         self.teacher.load(job.task, job.arrays)
         arrays, metrics = self.training.fit(job, samples, len(old), lambda step: self.loss(step, job))
         memory = exemplars.updated(job.memory, job.samples, self.training.unit_features(job.samples), None)

@@ -5,19 +5,16 @@ from typing import Any
 
 import pytest
 
-from pip_flower.config.compose import Selection
-from pip_flower.method.configuration import load_config
 from support.killing import interrupted, outcome, serve_here
-from support.networks import full, quick
+from support.networks import sized
 
 
-@pytest.mark.parametrize("method", ["glfc", "lga", "target"])
+@pytest.mark.parametrize("method", ["glfc", "lga", "target", "dytox"])
 def test_a_resumed_run_is_the_whole_run_to_the_bit(
     small_run: dict[str, Any], tmp_path: Path, method: str
 ) -> None:
-    small = quick(load_config(Selection(method=method)).method.options)
-    overrides = f"{small} method.image_size=16 schedule.rounds=6 runtime.state_dir={tmp_path / 'states'}"
-    run_config = full(small_run, method, overrides) | {"out-dir": str(tmp_path / "out")}
+    overrides = f"schedule.rounds=6 runtime.state_dir={tmp_path / 'states'}"
+    run_config = sized(small_run, method, overrides) | {"out-dir": str(tmp_path / "out")}
     whole = outcome(serve_here(run_config | {"out-dir": str(tmp_path / "whole")}))
     path = interrupted(run_config, 4)
     serve_here(run_config | {"resume": str(path)})

@@ -12,7 +12,7 @@ from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.config.sections import Config
 from pip_flower.data.tasks import split_tasks
 from pip_flower.method.exchange import ClientJob
-from pip_flower.methods.networks.training import NetworkTraining
+from pip_flower.methods.networks.model import ModelTraining
 
 ENTROPY, TRAINED = "change.entropy", "change.trained"
 
@@ -54,7 +54,7 @@ class Change:
 class ChangeDetector:
     """Looks at the global model as a client receives it, loaded into the network of `training`."""
 
-    def __init__(self, training: NetworkTraining, options: ChangeOptions) -> None:
+    def __init__(self, training: ModelTraining, options: ChangeOptions) -> None:
         self.training = training
         self.options = options
 

@@ -11,13 +11,13 @@ from pip_flower.arrays import Arrays
 from pip_flower.data.samples import Samples
 from pip_flower.methods.glfc.compensation import one_hot
 from pip_flower.methods.glfc.encoder import GradientEncoder
-from pip_flower.methods.networks.training import NetworkTraining
+from pip_flower.methods.networks.model import ModelTraining
 
 
 class PrototypeGradients:
     """Uses the network of `training` as it was left by a client's training."""
 
-    def __init__(self, training: NetworkTraining, encoder: GradientEncoder) -> None:
+    def __init__(self, training: ModelTraining, encoder: GradientEncoder) -> None:
         self.training = training
         self.encoder = encoder
 

@@ -15,7 +15,7 @@ from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.data.batches import batches
 from pip_flower.method.round import Round
 from pip_flower.methods.glfc.encoder import GradientEncoder
-from pip_flower.methods.networks.training import NetworkTraining
+from pip_flower.methods.networks.model import ModelTraining
 from pip_flower.models.network import load_arrays
 from pip_flower.runtime.streams import torch_stream
 
@@ -77,7 +77,7 @@ class MonitorSet:
 class ProxyServer:
     """Keeps the monitor set of a task and the best model so far among the server's arrays."""
 
-    def __init__(self, training: NetworkTraining, encoder: GradientEncoder, options: ProxyOptions) -> None:
+    def __init__(self, training: ModelTraining, encoder: GradientEncoder, options: ProxyOptions) -> None:
         self.training = training
         self.encoder = encoder
         self.options = options

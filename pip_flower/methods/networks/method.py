@@ -9,6 +9,7 @@ from pip_flower.config.sections import Config
 from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.workspace import Workspace
+from pip_flower.methods.networks.model import ModelOptions, ModelTraining
 from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining
 
 
@@ -16,7 +17,8 @@ class NetworkMethod(Method):
     """Every array of the network travels both ways, with the head rows of the tasks seen."""
 
     uses_backbone = False
-    options: NetworkOptions
+    options: ModelOptions
+    training: ModelTraining
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -24,9 +26,14 @@ class NetworkMethod(Method):
         super().check(config)
         NetworkTraining.check(config)
 
-    def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
+    def __init__(self, workspace: Workspace, options: ModelOptions) -> None:
         super().__init__(workspace, options)
-        self.training = NetworkTraining(workspace, options)
+        self.training = self.make_training()
+
+    def make_training(self) -> ModelTraining:
+        """A network of timm's."""
+        assert isinstance(self.options, NetworkOptions)
+        return NetworkTraining(self.workspace, self.options)
 
     def fingerprint(self) -> str:
         """The architecture."""

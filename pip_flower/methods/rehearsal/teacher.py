@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.methods.networks.training import NetworkTraining
-from pip_flower.models.network import load_arrays, make_network
+from pip_flower.methods.networks.model import ModelTraining
+from pip_flower.models.network import load_arrays
 from pip_flower.runtime.process import once_per_process
 
 PREFIX = "teacher."
@@ -20,14 +20,14 @@ PREFIX = "teacher."
 class Teacher:
     """The model of `training` as it was when the task before ended; nothing before the second task."""
 
-    def __init__(self, training: NetworkTraining) -> None:
-        options, device = training.options, training.workspace.device
+    def __init__(self, training: ModelTraining) -> None:
+        device = training.workspace.device
         self.head = training.head
         self._training = training
         # One per process, beside the network that is trained.
         self.network: nn.Module = once_per_process(
-            ("teacher", options.network, options.stem),
-            lambda: make_network(options.network, options.stem, 0).to(device).eval(),
+            ("teacher", training.fingerprint()),
+            lambda: training.make(0).to(device).eval(),
         )
         self._rows: dict[str, Tensor] = {}
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from pip_flower.arrays import Arrays
 from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.method.descent import descend
-from pip_flower.methods.networks.training import NetworkTraining
+from pip_flower.methods.networks.model import ModelTraining
 from pip_flower.methods.rehearsal.distillation import softened
 from pip_flower.methods.target.generator import make_generator
-from pip_flower.models.network import load_arrays, make_network
+from pip_flower.models.network import load_arrays
 from pip_flower.runtime.streams import stream, stream_seed, torch_stream
 
 _STUDENT_TEMPERATURE = 20.0
@@ -106,7 +106,7 @@ def watched_statistics(network: nn.Module) -> Iterator[Statistics]:
 class Synthesis:
     """Makes images for a model of `training`, which stays as it is."""
 
-    def __init__(self, training: NetworkTraining, options: SynthesisOptions) -> None:
+    def __init__(self, training: ModelTraining, options: SynthesisOptions) -> None:
         self.training = training
         self.options = options
 
@@ -128,7 +128,7 @@ class _Contest:
 
     def __init__(
         self,
-        training: NetworkTraining,
+        training: ModelTraining,
         options: SynthesisOptions,
         task: int,
         arrays: Arrays,
@@ -151,8 +151,8 @@ class _Contest:
         self.made: list[Tensor] = []
 
     def _make_student(self) -> nn.Module:
-        options, seed = self.training.options, stream_seed(self.seed, "student", self.task)
-        network = make_network(options.network, options.stem, seed)
+        seed = stream_seed(self.seed, "student", self.task)
+        network = self.training.make(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return nn.Sequential(network, nn.Linear(self.training.head.width, self.classes))

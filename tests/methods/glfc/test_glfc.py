@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.data.samples import Samples
-from pip_flower.method.configuration import load_config
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.reply_checks import RejectedError
 from pip_flower.method.round import Round
@@ -21,20 +19,15 @@ from pip_flower.methods.glfc.proxy import IMAGES, LABELS
 from pip_flower.methods.networks.training import Step
 from pip_flower.models.heads import LinearHead
 from support.local_grid import LocalGrid
-from support.networks import full, quick
+from support.networks import sized
 from support.runs import digest, kept_by_clients, play, strategy_for
 
 RunConfig = dict[str, Any]
 EVERYBODY = "federation.clients_per_round=4"
 
 
-def small(small_run: RunConfig, overrides: str = "", method: str = "glfc") -> RunConfig:
-    options = load_config(Selection(method=method)).method.options
-    return full(small_run, method, f"{quick(options)} method.image_size=16 {overrides}")
-
-
 def glfc(small_run: RunConfig, overrides: str = "", method: str = "glfc") -> GLFC:
-    made = strategy_for(small(small_run, overrides, method)).method
+    made = strategy_for(sized(small_run, method, overrides)).method
     assert isinstance(made, GLFC)
     return made
 
@@ -115,7 +108,7 @@ def test_a_missed_signal_loses_no_class(small_run: RunConfig) -> None:
 
 def test_memories_hold_earlier_classes_only_and_each_once(small_run: RunConfig, tmp_path: Path) -> None:
     overrides = f"{EVERYBODY} method.memory.exemplars=6 schedule.rounds=6 runtime.state_dir={tmp_path}"
-    play(small(small_run, overrides))
+    play(sized(small_run, "glfc", overrides))
     for kept in kept_by_clients(tmp_path):
         labels = {int(name.split(".")[1]) for name in kept if name.startswith("exemplars.")}
         assert labels
@@ -132,7 +125,7 @@ def replies(grid: LocalGrid) -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("method", ["glfc", "lga"])
 def test_gradients_are_sent_when_a_task_begins_and_never_an_image(small_run: RunConfig, method: str) -> None:
-    run_config = small(small_run, f"{EVERYBODY} schedule.rounds=6", method)
+    run_config = sized(small_run, method, f"{EVERYBODY} schedule.rounds=6")
     grid = LocalGrid(4, run_config)
     play(run_config, grid)
     sent = [len(arrays[GRADIENTS]) for arrays in replies(grid)]
@@ -145,7 +138,7 @@ def test_gradients_are_sent_when_a_task_begins_and_never_an_image(small_run: Run
 
 
 def test_the_entropy_tells_a_new_task(small_run: RunConfig) -> None:
-    run_config = small(small_run, f"{EVERYBODY} method.change.by=entropy method.change.rise=0.6")
+    run_config = sized(small_run, "glfc", f"{EVERYBODY} method.change.by=entropy method.change.rise=0.6")
     grid = LocalGrid(4, run_config)
     play(run_config, grid)
     # ln 2 = 0.69 at first contact; by then nobody has anything else to compare with.
@@ -154,12 +147,12 @@ def test_the_entropy_tells_a_new_task(small_run: RunConfig) -> None:
 
 def test_an_entropy_that_cannot_rise_so_far_is_refused(small_run: RunConfig) -> None:
     with pytest.raises(ConfigError, match="never comes"):
-        strategy_for(small(small_run, "method.change.by=entropy"))
+        strategy_for(sized(small_run, "glfc", "method.change.by=entropy"))
 
 
 def test_more_images_than_steps_are_refused(small_run: RunConfig) -> None:
     with pytest.raises(ConfigError, match="method.proxy.kept"):
-        strategy_for(small(small_run, "method.proxy.kept=30"))
+        strategy_for(sized(small_run, "glfc", "method.proxy.kept=30"))
 
 
 def test_gradients_of_other_classes_are_refused(small_run: RunConfig) -> None:
@@ -197,10 +190,10 @@ def test_the_better_model_is_kept_and_teaches(small_run: RunConfig) -> None:
 
 
 def test_rebuilt_images_have_the_labels_of_the_prototypes(small_run: RunConfig) -> None:
-    notes = play(small(small_run, EVERYBODY))
+    notes = play(sized(small_run, "glfc", EVERYBODY))
     assert set(notes.final[LABELS].tolist()) == {4, 5}
     assert len(notes.final[IMAGES]) == len(notes.final[LABELS])
-    again = play(small(small_run, EVERYBODY))
+    again = play(sized(small_run, "glfc", EVERYBODY))
     assert digest(notes.final) == digest(again.final)
 
 

@@ -6,33 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from pip_flower.config.compose import Selection
-from pip_flower.method.configuration import load_config
 from pip_flower.method.reply_checks import RejectedError
 from pip_flower.method.round import Round
 from pip_flower.methods.glfc.glfc import GRADIENTS
 from pip_flower.methods.glfc.lga import LGA, SPREAD, NoisyProxy
 from pip_flower.methods.glfc.proxy import IMAGES, LABELS
-from support.networks import full, quick
+from support.networks import sized
 from support.runs import play, strategy_for
 
 RunConfig = dict[str, Any]
 
 
-def small(small_run: RunConfig, overrides: str = "", method: str = "lga") -> RunConfig:
-    options = load_config(Selection(method=method)).method.options
-    return full(small_run, method, f"{quick(options)} method.image_size=16 {overrides}")
-
-
 def lga(small_run: RunConfig, overrides: str = "") -> LGA:
-    made = strategy_for(small(small_run, overrides)).method
+    made = strategy_for(sized(small_run, "lga", overrides)).method
     assert isinstance(made, LGA)
     return made
 
 
 def test_as_long_as_no_task_is_over_it_is_glfc(small_run: RunConfig) -> None:
     one_task = "schedule.tasks=1 schedule.rounds=2"
-    ours, glfc = (play(small(small_run, one_task, method)).final for method in ("lga", "glfc"))
+    ours, glfc = (play(sized(small_run, method, one_task)).final for method in ("lga", "glfc"))
     model = [name for name in glfc if name.startswith(("network.", "head."))]
     assert len(model) > 10
     assert all(ours[name].tobytes() == glfc[name].tobytes() for name in model)

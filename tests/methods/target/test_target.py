@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
-from pip_flower.method.configuration import load_config
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.networks.training import Step
@@ -19,19 +17,14 @@ from pip_flower.methods.target.synthesis import disagreement, watched_statistics
 from pip_flower.methods.target.target import SYNTHETIC, TARGET
 from pip_flower.models.heads import LinearHead
 from support.local_grid import LocalGrid
-from support.networks import full, quick
+from support.networks import sized
 from support.runs import digest, play, strategy_for
 
 RunConfig = dict[str, Any]
 
 
-def small(small_run: RunConfig, overrides: str = "") -> RunConfig:
-    options = load_config(Selection(method="target")).method.options
-    return full(small_run, "target", f"{quick(options)} method.image_size=16 {overrides}")
-
-
 def target(small_run: RunConfig, overrides: str = "") -> TARGET:
-    made = strategy_for(small(small_run, overrides)).method
+    made = strategy_for(sized(small_run, "target", overrides)).method
     assert isinstance(made, TARGET)
     return made
 
@@ -83,7 +76,7 @@ def sent(messages: list[Any]) -> list[Mapping[str, np.ndarray]]:
 
 
 def test_no_real_image_is_in_a_message(small_run: RunConfig) -> None:
-    run_config = small(small_run, "federation.clients_per_round=4 schedule.rounds=6")
+    run_config = sized(small_run, "target", "federation.clients_per_round=4 schedule.rounds=6")
     strategy, grid = strategy_for(run_config), LocalGrid(4, run_config)
     strategy.run(grid)
     assert all(name.startswith(("network.", "head.")) for arrays in sent(grid.replies) for name in arrays)
@@ -172,9 +165,9 @@ def test_the_student_counts_only_where_it_agrees() -> None:
 )
 def test_what_cannot_work_is_refused(small_run: RunConfig, overrides: str, key: str) -> None:
     with pytest.raises(ConfigError, match=f"method.synthesis.{key}"):
-        strategy_for(small(small_run, overrides))
+        strategy_for(sized(small_run, "target", overrides))
 
 
 def test_it_runs_without_a_student(small_run: RunConfig) -> None:
-    notes = play(small(small_run, "method.synthesis.adversarial=0"))
+    notes = play(sized(small_run, "target", "method.synthesis.adversarial=0"))
     assert len(notes.evaluations) == 3
