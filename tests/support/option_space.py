@@ -21,6 +21,7 @@ _LARGEST = {
     "training.learning_rate": 0.05,
     "training.epochs": 2,
     "method.align.learning_rate": 0.1,
+    "method.tuning.learning_rate": 0.01,
     "method.weight_decay": 0.01,
 }
 # Numbers that mean something to three clients, of which two take part in a round.
