@@ -30,6 +30,7 @@ import pip_flower.runtime.torchvision_compat  # noqa: E402, F401  (before anythi
 from pip_flower.config.compose import Selection  # noqa: E402
 from pip_flower.config.files import available  # noqa: E402
 from pip_flower.method.configuration import load_config  # noqa: E402
+from support.networks import quick  # noqa: E402
 from support.runs import Notes, play  # noqa: E402
 
 _SHORT = (
@@ -72,6 +73,7 @@ def fingerprint(method: str, overrides: str) -> dict[str, str]:
     options = load_config(Selection.from_run_config(run_config)).method.options
     if hasattr(options, "network"):
         run_config["overrides"] += f" {_SMALL_NETWORK}"
+    run_config["overrides"] += f" {quick(options)}"
     notes = play(run_config)
     return {"model": _model(notes), "metrics": _metrics(notes), "traffic": _traffic(notes)}
 

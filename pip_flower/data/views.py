@@ -40,7 +40,7 @@ class Views:
         resize = self.config.test_resize or self.size
         mode = InterpolationMode(self.config.test_interpolation)
         batch = T.resize(batch, [resize], interpolation=mode, antialias=True)
-        return self._finish(T.center_crop(batch, [self.size, self.size]))
+        return self.finish(T.center_crop(batch, [self.size, self.size]))
 
     def train(self, images: NDArray[np.uint8], generator: torch.Generator) -> Tensor:
         """uint8 [B, H, W, 3] -> float [B, 3, S, S], each sample cropped and flipped on its own."""
@@ -56,7 +56,7 @@ class Views:
             flipped = torch.rand(len(stacked), generator=generator) < 0.5
             mask = flipped.to(self.device).view(-1, 1, 1, 1)
             stacked = torch.where(mask, stacked.flip(-1), stacked)
-        return self._finish(stacked)
+        return self.finish(stacked)
 
     def _crop(self, height: int, width: int, generator: torch.Generator) -> tuple[int, int, int, int]:
         """A random crop (top, left, height, width) of a fraction of the area; all of it if none fits."""
@@ -76,7 +76,8 @@ class Views:
             batch = batch.pin_memory()
         return batch.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
-    def _finish(self, batch: Tensor) -> Tensor:
+    def finish(self, batch: Tensor) -> Tensor:
+        """uint8, or float from 0 to 1, [B, 3, S, S] -> float, normalised as configured."""
         scaled: Tensor = T.to_dtype(batch, torch.float32, scale=True)
         if self.statistics:
             scaled = T.normalize(scaled, *self.statistics)

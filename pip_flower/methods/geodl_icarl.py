@@ -18,8 +18,7 @@ from torch import Tensor
 from pip_flower.config.schema import Bounds
 from pip_flower.method.exchange import ClientJob
 from pip_flower.method.registry import register
-from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.training import Step
+from pip_flower.methods.networks.training import NetworkTraining, Step
 from pip_flower.methods.rehearsal.distillation import sigmoid_distillation
 from pip_flower.methods.rehearsal.method import RehearsalMethod, RehearsalOptions
 
@@ -40,8 +39,9 @@ class GeoDL(RehearsalMethod):
 
     options: GeoDLOptions
 
-    def __init__(self, workspace: Workspace, options: GeoDLOptions) -> None:
-        super().__init__(workspace, options, maps=True)
+    def make_training(self) -> NetworkTraining:
+        """With the maps of the stages."""
+        return NetworkTraining(self.workspace, self.options, maps=True)
 
     def loss(self, step: Step, job: ClientJob) -> Tensor:
         """iCaRL's, and the distance of last maps, pooled to 2 x 2, along the geodesic."""

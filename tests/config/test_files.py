@@ -9,6 +9,7 @@ from pip_flower.config.compose import Selection
 from pip_flower.config.files import available, conf_directory
 from pip_flower.config.overrides import absolute_paths, parse_overrides
 from pip_flower.config.schema import ConfigError
+from pip_flower.data.population import active_clients, joined
 from pip_flower.method.configuration import load_config, restore_config
 from pip_flower.method.registry import entries
 
@@ -186,6 +187,19 @@ def test_an_experiment_cannot_replace_the_learning_rate_of_every_method(conf: Pa
         load(experiment="mine")
     assert "training.learning_rate (set in conf/experiment/mine.yaml): is a method's own" in str(error.value)
     assert "learning_rates.<method>" in str(error.value)
+
+
+def test_the_growing_population_is_that_of_glfc(conf: Path) -> None:
+    (conf / "experiment" / "mine.yaml").write_text(
+        "defaults: {dataset: cifar100, federation: glfc, method: glfc}\nschedule: {tasks: 10, rounds: 100}\n"
+    )
+    config = load(experiment="mine")
+    assert [joined(config, task) for task in range(10)] == list(range(30, 121, 10))
+    learning = [active_clients(config, task) for task in range(3)]
+    # Nine in ten of 30 and ten more; of these 37 all but three, and ten more.
+    assert [len(clients) for clients in learning] == [30, 37, 44]
+    assert set(range(30, 40)) <= set(learning[1].tolist())
+    assert config.partition.samples == "shared"
 
 
 def test_the_nearest_file_with_a_learning_rate_decides(conf: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pip_flower.config.compose import Selection
 from pip_flower.config.schema import ConfigError
 from pip_flower.method.configuration import load_config
+from support.networks import quick
 from support.option_space import configurations, trains_network
 from support.runs import Notes, play
 
@@ -29,8 +30,9 @@ TINY_NETWORK = "method.network=resnet10t method.stem=imagenet method.image_size=
 def judge(label: str, changes: str, state_dir: Path) -> str:
     """Play it: refused before the first round, or finished with finite metrics."""
     run_config: dict[str, Any] = {"experiment": "digits", "method": label, "seed": 7}
-    network = trains_network(load_config(Selection(method=label)))
-    common = f"{TINY} {TINY_NETWORK if network else ''} runtime.state_dir={state_dir}"
+    shipped = load_config(Selection(method=label))
+    small = f"{TINY_NETWORK if trains_network(shipped) else ''} {quick(shipped.method.options)}"
+    common = f"{TINY} {small} runtime.state_dir={state_dir}"
     run_config["overrides"] = f"{common} {changes}"
     notes = Notes()
     refusal = ""

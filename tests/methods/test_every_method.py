@@ -7,7 +7,7 @@ import pytest
 
 from pip_flower.config.compose import Selection
 from pip_flower.method.configuration import load_config, method_labels
-from support.networks import TINY
+from support.networks import TINY, quick
 from support.runs import play
 
 
@@ -15,8 +15,10 @@ from support.runs import play
 def test_every_method_plays_a_run(small_run: dict[str, Any], label: str) -> None:
     run_config = small_run | {"method": label}
     run_config["overrides"] += " schedule.rounds=3 training.epochs=1"
-    if hasattr(load_config(Selection.from_run_config(run_config)).method.options, "network"):
+    options = load_config(Selection.from_run_config(run_config)).method.options
+    if hasattr(options, "network"):
         run_config["overrides"] += f" {TINY}"
+    run_config["overrides"] += f" {quick(options)}"
     notes = play(run_config)
     assert [record.round for record in notes.rounds] == [1, 2, 3]
     assert [len(record.accuracies) for record in notes.evaluations] == [1, 2, 3]

@@ -18,8 +18,7 @@ from pip_flower.server.resume import compare, resumed
 from pip_flower.storage.checkpoints import Checkpoint, CheckpointStore, RunState
 from pip_flower.storage.checksummed import TornFileError, read_checksummed, write_checksummed
 from pip_flower.storage.twin_lines import LinesPosition
-from support.killing import outcome, serve_here
-from support.local_grid import LocalGrid
+from support.killing import interrupted, outcome, serve_here
 
 RunConfig = dict[str, Any]
 RUN = "0123456789abcdef" * 2
@@ -34,27 +33,6 @@ def run_config(small_run: RunConfig, tmp_path: Path) -> RunConfig:
     """Quick, and no two tests share clients' states."""
     quick = changed(small_run, f"training.epochs=1 runtime.state_dir={tmp_path / 'states'}")
     return quick | {"method": "ncm", "out-dir": str(tmp_path / "out")}
-
-
-class StoppingGrid(LocalGrid):
-    """Goes away for good when the round comes."""
-
-    def __init__(self, run_config: RunConfig, round_: int) -> None:
-        super().__init__(4, run_config)
-        self.round = str(round_)
-
-    def push_messages(self, messages: Any) -> list[str]:
-        waiting = list(messages)
-        if any(message.metadata.group_id == self.round for message in waiting):
-            raise KeyboardInterrupt
-        return super().push_messages(waiting)
-
-
-def interrupted(run_config: RunConfig, round_: int) -> Path:
-    with pytest.raises(KeyboardInterrupt):
-        serve_here(run_config, StoppingGrid(run_config, round_))
-    (path,) = Path(run_config["out-dir"]).iterdir()
-    return path
 
 
 def test_a_changed_configuration_is_refused_with_what_changed(run_config: RunConfig) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from flwr.app import Context, RecordDict
 
 from pip_flower.reporting.run_directory import RunDirectory
@@ -28,6 +29,28 @@ def serve_here(run_config: RunConfig, grid: LocalGrid | None = None, run_id: int
     quick = partial(WatchedGrid, poll_seconds=0.001)
     with mock.patch.object(federation, "WatchedGrid", quick):
         return serve(grid or LocalGrid(4, run_config, id_seed=run_id), context)
+
+
+class StoppingGrid(LocalGrid):
+    """Goes away for good when the round comes."""
+
+    def __init__(self, run_config: RunConfig, round_: int) -> None:
+        super().__init__(4, run_config)
+        self.round = str(round_)
+
+    def push_messages(self, messages: Any) -> list[str]:
+        waiting = list(messages)
+        if any(message.metadata.group_id == self.round for message in waiting):
+            raise KeyboardInterrupt
+        return super().push_messages(waiting)
+
+
+def interrupted(run_config: RunConfig, round_: int) -> Path:
+    """The directory of a run that ended before the round."""
+    with pytest.raises(KeyboardInterrupt):
+        serve_here(run_config, StoppingGrid(run_config, round_))
+    (path,) = Path(run_config["out-dir"]).iterdir()
+    return path
 
 
 def start(run_config: RunConfig, log: Path) -> int:

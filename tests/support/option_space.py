@@ -23,6 +23,7 @@ _LARGEST = {
     "method.align.learning_rate": 0.1,
     "method.calibration.learning_rate": 0.1,
     "method.rebalance.learning_rate": 0.1,
+    "method.tuning.learning_rate": 0.01,
     "method.weight_decay": 0.01,
 }
 # Numbers that mean something to three clients, of which two take part in a round.

@@ -1,6 +1,6 @@
 """The common ground of methods that train a whole network: what travels, and how it predicts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -12,15 +12,16 @@ from pip_flower.data.samples import Samples
 from pip_flower.method.base import Method
 from pip_flower.method.exchange import ClientJob, ClientUpdate
 from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining, Step
-from pip_flower.models.heads import Head, LinearHead
+from pip_flower.methods.networks.model import ModelOptions, ModelTraining, Step
+from pip_flower.methods.networks.training import NetworkOptions, NetworkTraining
 
 
 class NetworkMethod(Method):
     """Every array of the network travels both ways, with the head rows of the tasks seen."""
 
     uses_backbone = False
-    options: NetworkOptions
+    options: ModelOptions
+    training: ModelTraining
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -28,16 +29,14 @@ class NetworkMethod(Method):
         super().check(config)
         NetworkTraining.check(config)
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        options: NetworkOptions,
-        head: Callable[[int], Head] = LinearHead,
-        signed: bool = False,
-        maps: bool = False,
-    ) -> None:
+    def __init__(self, workspace: Workspace, options: ModelOptions) -> None:
         super().__init__(workspace, options)
-        self.training = NetworkTraining(workspace, options, head, signed, maps)
+        self.training = self.make_training()
+
+    def make_training(self) -> ModelTraining:
+        """A network of timm's with a linear head."""
+        assert isinstance(self.options, NetworkOptions)
+        return NetworkTraining(self.workspace, self.options)
 
     def fingerprint(self) -> str:
         """The architecture."""

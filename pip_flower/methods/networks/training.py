@@ -1,81 +1,39 @@
-"""A whole network and its head on a client: loaded, trained with a method's loss, read back."""
+"""A convolutional network of timm's, trained by SGD with a method's loss."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds, ConfigError
 from pip_flower.config.sections import Config
-from pip_flower.data.batches import batches
-from pip_flower.data.samples import Samples
-from pip_flower.data.views import Views
-from pip_flower.method.descent import descend
-from pip_flower.method.exchange import ClientJob
-from pip_flower.method.reply_checks import RejectedError
 from pip_flower.method.workspace import Workspace
+from pip_flower.methods.networks.model import Epoch, ModelOptions, ModelTraining, Rows, Step
 from pip_flower.models.heads import Head, LinearHead
-from pip_flower.models.network import array_names, feature_width, load_arrays, make_network, to_arrays
+from pip_flower.models.network import feature_width, make_network
 from pip_flower.models.stages import stage_indices, staged
-from pip_flower.runtime.process import once_per_process
-from pip_flower.runtime.streams import stream, stream_seed, torch_stream
 
-Rows = NDArray[np.int64]
-# The batches of an epoch, as positions among the samples.
-Epoch = Callable[[np.random.Generator], Iterable[Rows]]
+__all__ = ["Epoch", "NetworkOptions", "NetworkTraining", "Rows", "Step"]
 
 
 @dataclass(frozen=True)
-class NetworkOptions:
-    """The network and how SGD trains it; `proximal` is FedProx's mu (0 is none)."""
+class NetworkOptions(ModelOptions):
+    """The convolutional network and how SGD trains it."""
 
     network: str
     stem: Literal["small", "imagenet"]
-    image_size: Annotated[int, Bounds(8)]
     momentum: Annotated[float, Bounds(0, 0.999)]
-    weight_decay: Annotated[float, Bounds(0)]
-    proximal: Annotated[float, Bounds(0)]
 
 
-@dataclass(frozen=True)
-class Step:
-    """What a loss is given: images [B, 3, S, S] and their features [B, D], labels [B], which of them are
-    rehearsed [B], the parameters that are trained, and their values as the server sent them; `maps` are those
-    of the network's stages, if the training reads them."""
-
-    images: Tensor
-    features: Tensor
-    labels: NDArray[np.int64]
-    rehearsed: NDArray[np.bool_]
-    parameters: Sequence[Tensor]
-    received: Sequence[Tensor]
-    head: Head
-    rows: Mapping[str, Tensor]
-    maps: tuple[Tensor, ...] = ()
-
-    def logits(self, tasks: Sequence[int]) -> Tensor:
-        """Logits [B, classes of `tasks`], in the order of `tasks`."""
-        return self.head.logits(self.rows, self.features, tasks)
-
-
-class Trained(NamedTuple):
-    """The model after training, and the losses for the log."""
-
-    arrays: NamedArrays
-    metrics: dict[str, float]
-
-
-class NetworkTraining:
-    """One network per process; every client loads its arrays into it.
+class NetworkTraining(ModelTraining):
+    """A network of timm's, trained by SGD.
 
     With `signed` features the last ReLU is left out, with `maps` a step has the maps of the stages.
     """
+
+    options: NetworkOptions
 
     @staticmethod
     def check(config: Config) -> None:
@@ -95,135 +53,29 @@ class NetworkTraining:
         signed: bool = False,
         maps: bool = False,
     ) -> None:
-        self.workspace = workspace
-        self.options = options
-        self._signed, self._maps = signed, maps
-        self.network = self.another("network", self._seed)
+        self._head, self._signed, self._maps = head, signed, maps
+        super().__init__(workspace, options)
         if maps:
             stage_indices(self.network)
-        self.head = head(feature_width(self.network))
-        size, dataset = options.image_size, workspace.config.dataset
-        self.views = Views(dataset, size, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, workspace.device)
-
-    def another(self, purpose: str, seed: int) -> nn.Module:
-        """A network of this architecture, one per process for each purpose."""
-        options, device = self.options, self.workspace.device
-        return once_per_process(
-            (purpose, options.network, options.stem, self._signed, seed),
-            lambda: self._make(seed).to(device),
-        )
 
     def fingerprint(self) -> str:
-        """Nothing is frozen: nodes need only agree on the architecture."""
-        return f"{self.options.network} {self.options.stem}"
+        """Network and stem."""
+        name = f"{self.options.network} {self.options.stem}"
+        return f"{name} signed" if self._signed else name
 
-    def names(self, tasks: int) -> tuple[str, ...]:
-        """The network and the head rows of the first `tasks` tasks."""
-        return (*array_names(self.network), *self.head.names_of(range(tasks)))
-
-    def start_task(self, task: int) -> NamedArrays:
-        """The network, before the first task, and fresh head rows."""
-        added: NamedArrays = dict(to_arrays(self._make(self._seed))) if task == 0 else {}
-        return added | self.workspace.fresh_head(self.head, task)
-
-    def inspect(self, reply: Arrays) -> None:
-        """Running variances are variances."""
-        for name, value in reply.items():
-            if name.endswith("running_var") and np.any(value < 0):
-                raise RejectedError(f"{name} is negative")
-
-    def fit(
-        self,
-        job: ClientJob,
-        samples: Samples,
-        rehearsed: int,
-        loss: Callable[[Step], Tensor],
-        epoch: Epoch | None = None,
-        frozen: Collection[str] = (),
-    ) -> Trained:
-        """SGD on all weights but the head's `frozen` arrays; the last `rehearsed` of the samples are of
-        earlier tasks; `epoch` says which samples make a batch, otherwise all come in random order."""
-        load_arrays(self.network, job.arrays)
-        device = self.workspace.device
-        names = self.head.names_of(range(job.task + 1))
-        rows = {
-            name: torch.tensor(job.arrays[name], device=device, requires_grad=name not in frozen)
-            for name in names
-        }
-        parameters = [*self.network.parameters(), *(row for row in rows.values() if row.requires_grad)]
-        received = [parameter.detach().clone() for parameter in parameters]
-        old = np.arange(len(samples)) >= len(samples) - rehearsed
-
-        def step_loss(batch: tuple[Tensor, Rows]) -> Tensor:
-            images, at = batch
-            maps, features = staged(self.network, images) if self._maps else ((), self.network(images))
-            labels, head = samples.labels[at], self.head
-            step = Step(images, features, labels, old[at], parameters, received, head, rows, maps)
-            return loss(step) + proximal_term(step, self.options.proximal)
-
-        training = self.workspace.config.training
-        optimizer = torch.optim.SGD(
-            parameters, training.learning_rate, self.options.momentum, weight_decay=self.options.weight_decay
-        )
-        self.network.train()
-        means = [
-            descend(
-                self._batches(samples, job, number, epoch),
-                step_loss,
-                parameters,
-                optimizer,
-                training.clip_norm,
-            )
-            for number in range(training.epochs)
-        ]
-        arrays: NamedArrays = dict(to_arrays(self.network))
-        arrays |= {name: value.detach().cpu().numpy() for name, value in rows.items()}
-        return Trained(arrays, {"first_epoch_loss": means[0], "last_epoch_loss": means[-1]})
-
-    @torch.inference_mode()
-    def scores(self, arrays: Mapping[str, Tensor], samples: Samples, tasks: int) -> Tensor:
-        """Logits of all classes seen [n, classes]."""
-        load_arrays(self.network, arrays)
-        return self.head.logits(arrays, self.features(samples), range(tasks))
-
-    @torch.inference_mode()
-    def features(self, samples: Samples) -> Tensor:
-        """Features [n, D] of the deterministic view, with the weights that are loaded."""
-        self.network.eval()
-        parts = batches(np.arange(len(samples)), self.workspace.config.evaluation.batch_size)
-        return torch.cat([self.network(self.views.test(samples.images[rows])) for rows in parts])
-
-    @property
-    def _seed(self) -> int:
-        return stream_seed(self.workspace.config.seed, "network")
-
-    def _make(self, seed: int) -> nn.Module:
+    def make(self, seed: int) -> nn.Module:
+        """As the options say."""
         return make_network(self.options.network, self.options.stem, seed, self._signed)
 
-    def _shuffled(self, samples: int, rng: np.random.Generator) -> Iterable[Rows]:
-        """Every sample once."""
-        order = rng.permutation(samples)
-        # A batch of one has no variance to normalise by: two views of the only sample have.
-        return batches(
-            np.repeat(order, 2) if samples == 1 else order, self.workspace.config.training.batch_size
-        )
+    def make_head(self) -> Head:
+        """As wide as the features."""
+        return self._head(feature_width(self.network))
 
-    def _batches(
-        self, samples: Samples, job: ClientJob, number: int, epoch: Epoch | None
-    ) -> Iterator[tuple[Tensor, Rows]]:
-        """Augmented images, and which samples they are."""
-        seed, names = self.workspace.config.seed, (job.round, job.partition, number)
-        rng = stream(seed, "batches", *names)
-        generator = torch_stream(seed, "views", *names)
-        for rows in epoch(rng) if epoch else self._shuffled(len(samples), rng):
-            # Nor has what may be left over at the end of an epoch.
-            if len(rows) > 1:
-                yield self.views.train(samples.images[rows], generator), rows
+    def look(self, images: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The maps of the stages, if they are read, and the features."""
+        return staged(self.network, images) if self._maps else super().look(images)
 
-
-def proximal_term(step: Step, weight: float) -> Tensor | float:
-    """FedProx: mu / 2 |theta - theta_r|^2."""
-    if not weight:
-        return 0.0
-    pairs = zip(step.parameters, step.received, strict=True)
-    return weight / 2 * torch.stack([(now - then).square().sum() for now, then in pairs]).sum()
+    def optimizer(self, parameters: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
+        """SGD."""
+        options = self.options
+        return torch.optim.SGD(parameters, rate, options.momentum, weight_decay=options.weight_decay)

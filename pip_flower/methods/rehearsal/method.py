@@ -1,12 +1,8 @@
 """The common ground of methods that rehearse exemplars beside a teacher."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
-import torch.nn.functional as F
-from numpy.typing import NDArray
 
 from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.data.samples import Samples
@@ -14,9 +10,9 @@ from pip_flower.method.exchange import ClientJob, ClientUpdate
 from pip_flower.method.workspace import Workspace
 from pip_flower.methods.networks.method import NetworkMethod
 from pip_flower.methods.networks.training import Epoch, NetworkOptions
-from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions, learnt_classes
+from pip_flower.methods.rehearsal.holdings import learnt_samples
+from pip_flower.methods.rehearsal.memory import ExemplarMemory, MemoryOptions
 from pip_flower.methods.rehearsal.teacher import Teacher
-from pip_flower.models.heads import Head, LinearHead
 
 
 @dataclass(frozen=True)
@@ -43,15 +39,8 @@ class RehearsalMethod(NetworkMethod):
 
     options: RehearsalOptions
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        options: RehearsalOptions,
-        head: Callable[[int], Head] = LinearHead,
-        signed: bool = False,
-        maps: bool = False,
-    ) -> None:
-        super().__init__(workspace, options, head, signed, maps)
+    def __init__(self, workspace: Workspace, options: RehearsalOptions) -> None:
+        super().__init__(workspace, options)
         self.teacher = Teacher(self.training)
 
     def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
@@ -68,7 +57,7 @@ class RehearsalMethod(NetworkMethod):
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """Train on own samples and exemplars of earlier tasks, then choose exemplars anew."""
-        learnt = self._samples_of_learnt_classes(job)
+        learnt = learnt_samples(self.workspace, job.partition, job.memory, job.samples)
         exemplars = ExemplarMemory(self.options.memory.budget(learnt))
         material = self.material(job, exemplars)
         self.teacher.load(job.task, job.arrays)
@@ -77,10 +66,10 @@ class RehearsalMethod(NetworkMethod):
             material.joined(),
             len(material.old),
             lambda step: self.loss(step, job),
-            self.epoch(material),
-            self.frozen(job.task),
+            epoch=self.epoch(material),
+            frozen=self.frozen(job.task),
         )
-        memory = exemplars.updated(job.memory, job.samples, self._unit(job.samples), None)
+        memory = exemplars.updated(job.memory, job.samples, self.training.unit_features(job.samples), None)
         metrics |= {"kept_share": exemplars.share_of(memory, learnt)}
         arrays |= self.findings(job, arrays, memory, exemplars)
         return ClientUpdate(arrays, len(job.samples), metrics, memory)
@@ -109,13 +98,3 @@ class RehearsalMethod(NetworkMethod):
         """What a client sends beside the trained model `arrays`, which is loaded, or in place of parts of it;
         `memory` is what it keeps now."""
         return {}
-
-    def _unit(self, samples: Samples) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = F.normalize(self.training.features(samples), dim=1).cpu().numpy()
-        return found
-
-    def _samples_of_learnt_classes(self, job: ClientJob) -> int:
-        """How many training samples the client has of the classes in its memory and of those of the job."""
-        held = self.workspace.holdings(job.partition)
-        learnt = {*learnt_classes(job.memory), *job.samples.labels.tolist()}
-        return sum(held[label] for label in learnt)

@@ -25,11 +25,10 @@ from pip_flower.method.exchange import ClientJob, ClientUpdate, Contribution
 from pip_flower.method.merging import Merge, Sum
 from pip_flower.method.reply_checks import check_counts
 from pip_flower.method.round import Round
-from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.training import Step
+from pip_flower.methods.networks.training import NetworkTraining, Step
 from pip_flower.methods.rehearsal.memory import ExemplarMemory
 from pip_flower.methods.rehearsal.method import RehearsalMethod, RehearsalOptions
-from pip_flower.models.heads import Head, ProxyHead
+from pip_flower.models.heads import ProxyHead
 from pip_flower.models.network import load_arrays
 
 # Samples of each class of the task that the clients of a round have.
@@ -53,14 +52,13 @@ class ProxyRehearsal(RehearsalMethod):
 
     options: ProxyOptions
 
-    def __init__(self, workspace: Workspace, options: ProxyOptions) -> None:
-        self.head = ProxyHead(1)
+    def make_training(self) -> NetworkTraining:
+        """Signed features, proxies, and the maps of the stages."""
+        return NetworkTraining(self.workspace, self.options, self._make_head, signed=True, maps=True)
 
-        def make_head(width: int) -> Head:
-            self.head = ProxyHead(width, proxies=options.proxies)
-            return self.head
-
-        super().__init__(workspace, options, make_head, signed=True, maps=True)
+    def _make_head(self, width: int) -> ProxyHead:
+        self.head = ProxyHead(width, proxies=self.options.proxies)
+        return self.head
 
     def start_task(self, task: int, arrays: Arrays) -> NamedArrays:
         """The model, and nobody's samples yet."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pip_flower.arrays import Arrays, NamedArrays
-from pip_flower.methods.networks.training import NetworkTraining
+from pip_flower.methods.networks.model import ModelTraining
 from pip_flower.models.network import load_arrays
 from pip_flower.models.stages import Stages, staged
 
@@ -20,7 +20,7 @@ PREFIX = "teacher."
 class Teacher:
     """The model of `training` as it was when the task before ended; nothing before the second task."""
 
-    def __init__(self, training: NetworkTraining) -> None:
+    def __init__(self, training: ModelTraining) -> None:
         self.head = training.head
         self._training = training
         # One per process, beside the network that is trained.

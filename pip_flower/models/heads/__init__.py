@@ -5,10 +5,11 @@ other tasks to -inf is the same as reading only the block of one task, so a task
 cannot touch another.
 """
 
+from pip_flower.models.heads.attention import TaskAttentionHead
 from pip_flower.models.heads.base import Head, State
 from pip_flower.models.heads.bias import BiasCorrection
 from pip_flower.models.heads.cosine import CosineHead
 from pip_flower.models.heads.linear import LinearHead
 from pip_flower.models.heads.proxies import ProxyHead
 
-__all__ = ["BiasCorrection", "CosineHead", "Head", "LinearHead", "ProxyHead", "State"]
+__all__ = ["BiasCorrection", "CosineHead", "Head", "LinearHead", "ProxyHead", "State", "TaskAttentionHead"]

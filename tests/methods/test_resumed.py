@@ -1,0 +1,21 @@
+"""Methods whose server works on its own between rounds: interrupted or not, the result is the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.killing import interrupted, outcome, serve_here
+from support.networks import sized
+
+
+@pytest.mark.parametrize("method", ["glfc", "lga", "target", "dytox"])
+def test_a_resumed_run_is_the_whole_run_to_the_bit(
+    small_run: dict[str, Any], tmp_path: Path, method: str
+) -> None:
+    overrides = f"schedule.rounds=6 runtime.state_dir={tmp_path / 'states'}"
+    run_config = sized(small_run, method, overrides) | {"out-dir": str(tmp_path / "out")}
+    whole = outcome(serve_here(run_config | {"out-dir": str(tmp_path / "whole")}))
+    path = interrupted(run_config, 4)
+    serve_here(run_config | {"resume": str(path)})
+    assert outcome(path) == whole
