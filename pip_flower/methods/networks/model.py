@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class ModelOptions:
 class Step:
     """What a loss is given: images [B, 3, S, S] and their features [B, D], labels [B], which of them are
     rehearsed [B], the parameters that are trained, and their values as the server sent them; `maps` are those
-    of the network's stages, if the training reads them."""
+    of the network's stages, if the training reads them, `at` the samples' positions among all."""
 
     images: Tensor
     features: Tensor
@@ -54,6 +54,7 @@ class Step:
     head: Head
     rows: Mapping[str, Tensor]
     maps: tuple[Tensor, ...] = ()
+    at: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def logits(self, tasks: Sequence[int]) -> Tensor:
         """Logits [B, classes of `tasks`], in the order of `tasks`."""
@@ -167,7 +168,7 @@ class ModelTraining(ABC):
             with torch.set_grad_enabled(stage.network):
                 maps, features = self.look(images)
             labels, head = samples.labels[at], self.head
-            step = Step(images, features, labels, old[at], parameters, received, head, rows, maps)
+            step = Step(images, features, labels, old[at], parameters, received, head, rows, maps, at)
             return loss(step) + proximal_term(step, self.options.proximal)
 
         optimizer = self.optimizer(parameters, stage.rate)
@@ -207,7 +208,7 @@ class ModelTraining(ABC):
     def _leaf(self, value: NDArray[Any], trained: bool) -> Tensor:
         return torch.tensor(value, device=self.workspace.device, requires_grad=trained)
 
-    def _shuffled(self, samples: int, rng: np.random.Generator) -> Iterable[Rows]:
+    def shuffled(self, samples: int, rng: np.random.Generator) -> Iterable[Rows]:
         """Every sample once."""
         order = rng.permutation(samples)
         # A batch of one has no variance to normalise by: two views of the only sample have.
@@ -222,7 +223,7 @@ class ModelTraining(ABC):
         seed, names = self.workspace.config.seed, (job.round, job.partition, number)
         rng = stream(seed, "batches", *names)
         generator = torch_stream(seed, "views", *names)
-        for rows in epoch(rng) if epoch else self._shuffled(len(samples), rng):
+        for rows in epoch(rng) if epoch else self.shuffled(len(samples), rng):
             # Nor has what may be left over at the end of an epoch.
             if len(rows) > 1:
                 yield self.views.train(samples.images[rows], generator), rows
