@@ -19,10 +19,11 @@ TINY = (
 
 
 def sized(small_run: dict[str, Any], method: str, overrides: str = "") -> dict[str, Any]:
-    """A run of any method that trains a network, be it a transformer, with a small one."""
+    """A short run of any method; one that trains a network, be it a transformer, has a small one."""
     options = load_config(Selection(method=method)).method.options
     network = TINY if hasattr(options, "network") else "training.epochs=1 schedule.rounds=3"
-    words = f"{small_run['overrides']} {network} {quick(options)} method.image_size=16 {overrides}"
+    size = "method.image_size=16" if hasattr(options, "image_size") else ""
+    words = f"{small_run['overrides']} {network} {quick(options)} {size} {overrides}"
     return small_run | {"method": method, "overrides": words}
 
 
