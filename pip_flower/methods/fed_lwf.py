@@ -9,15 +9,12 @@ from typing import Annotated
 
 from torch import Tensor
 
-from pip_flower.arrays import Arrays, NamedArrays
 from pip_flower.config.schema import Bounds
 from pip_flower.method.exchange import ClientJob, ClientUpdate
 from pip_flower.method.registry import register
-from pip_flower.method.workspace import Workspace
-from pip_flower.methods.networks.method import NetworkMethod
 from pip_flower.methods.networks.training import NetworkOptions, Step
 from pip_flower.methods.rehearsal.distillation import softened
-from pip_flower.methods.rehearsal.teacher import Teacher
+from pip_flower.methods.rehearsal.method import TaughtMethod
 
 
 @dataclass(frozen=True)
@@ -28,22 +25,10 @@ class LwFOptions(NetworkOptions):
     distillation: Annotated[float, Bounds(0)]
 
 
-class FedLwF(NetworkMethod):
+class FedLwF(TaughtMethod):
     """Fine-tuning beside a teacher."""
 
     options: LwFOptions
-
-    def __init__(self, workspace: Workspace, options: LwFOptions) -> None:
-        super().__init__(workspace, options)
-        self.teacher = Teacher(self.training)
-
-    def end_task(self, task: int, arrays: Arrays) -> NamedArrays:
-        """The next task's teacher."""
-        return self.teacher.end_task(task, arrays)
-
-    def constant(self, task: int) -> tuple[str, ...]:
-        """The teacher."""
-        return self.teacher.names(task)
 
     def fit(self, job: ClientJob) -> ClientUpdate:
         """SGD on own samples of the task."""

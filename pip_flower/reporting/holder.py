@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pip_flower.flower.launch import LAUNCHER_VARIABLE
+from pip_flower.runtime.process import alive
 
 _LONGEST_COMMAND = 160
 
@@ -42,21 +43,11 @@ class Holder:
 
     def remedy(self) -> str:
         """How to end it. A launcher takes everything with it; a SuperLink of others has to be told."""
-        if self.launcher and self.host == platform.node() and not _alive(self.launcher):
+        if self.launcher and self.host == platform.node() and not alive(self.launcher):
             return "Its launcher is gone and the rest is about to end: try again in a few seconds"
         if self.launcher:
             return f"Wait for it, or end it on {self.host} with: kill {self.launcher}"
         return f"Wait for it, or end it on {self.host} with: flwr stop {self.flower_run}"
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _command(process: int) -> str:

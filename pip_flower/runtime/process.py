@@ -44,3 +44,14 @@ def state_directory(config: RuntimeConfig) -> Path:
     if given:
         return absolute_path("PIP_FLOWER_STATE", given)
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "pip-flower"
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

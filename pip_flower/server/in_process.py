@@ -73,22 +73,28 @@ class InProcessGrid(Grid):
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         return Message(content, reply_to=message)
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> NoReturn:
-        """Waiting is left to whoever wraps this grid."""
-        raise NotImplementedError
+    def send_and_receive(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,  # noqa: ARG002
+    ) -> list[Message]:
+        """The replies to all of them; there is nothing to wait for."""
+        return [reply for id_ in self.push_messages(messages) for reply in self.pull_messages([id_])]
 
+    # Flower's grids must have these; nobody calls them here.
     def set_run(self, run: Any) -> NoReturn:
         """There is only one."""
-        raise NotImplementedError
+        raise NotImplementedError("a grid in one process has one run")
 
     @property
     def run(self) -> NoReturn:
         """There is only one."""
-        raise NotImplementedError
+        raise NotImplementedError("a grid in one process has no record of its run")
 
     def create_message(self, *_: Any, **__: Any) -> NoReturn:
         """Flower's deprecated way to make a message."""
-        raise NotImplementedError
+        raise NotImplementedError("make messages with flwr.app.Message")
 
 
 def serve_in_process(run_config: Mapping[str, Any], clients: int) -> Path:

@@ -4,7 +4,7 @@ import pytest
 
 from pip_flower.flower.failures import raised_by_app, reason_of
 
-APP = "/tmp/pip-flower-3sjy3_iz/apps/pip-flower.pip-flower.0.1.0.87aac70a"
+APP = "/home/me/.flwr/apps/pip-flower"
 LIBRARIES = "/opt/venv/lib/python3.11/site-packages"
 ACTOR = "\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=15245, ip=192.0.2.2, repr=<ClientAppActor>)"
 IN_SIMULATION = f"""<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'{ACTOR}

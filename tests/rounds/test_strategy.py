@@ -1,5 +1,4 @@
 import random
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -155,19 +154,6 @@ def test_data_that_leaves_a_client_empty_is_refused_before_the_first_round(small
         play(crowded, LocalGrid(4, crowded))
 
 
-class WaitingGrid(LocalGrid):
-    """Waits for replies by itself, as Flower's grids do."""
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Any:
-        waiting = set(self.push_messages(messages))
-        replies: list[Message] = []
-        while waiting:
-            arrived = self.pull_messages(waiting)
-            waiting -= {message.metadata.reply_to_message_id for message in arrived}
-            replies += arrived
-        return replies
-
-
 @pytest.mark.parametrize(
     ("method", "where"),
     [("pip-dualprompt", "server"), ("pip-dualprompt", "clients"), ("ablation-d", "server")],
@@ -178,7 +164,7 @@ def test_flowers_own_loop_plays_the_same_run(small_run: RunConfig, method: str, 
     strategy, notes = strategy_for(run_config), Notes()
     strategy.observer = notes
     result = strategy.start(
-        WaitingGrid(4, run_config), ArrayRecord(), num_rounds=6, evaluate_fn=strategy.evaluate_fn
+        LocalGrid(4, run_config), ArrayRecord(), num_rounds=6, evaluate_fn=strategy.evaluate_fn
     )
     assert digest({name: array.numpy() for name, array in result.arrays.items()}) == digest(ours.final)
     assert [e.accuracies for e in notes.evaluations] == [e.accuracies for e in ours.evaluations]

@@ -7,6 +7,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from pip_flower.runtime.process import alive
+
 SWITCH = "PIP_FLOWER_WORKER"
 # The system takes 107 bytes; the longest name below the directory is that of a process's fork socket.
 _LONGEST = 107 - len("/4194304.programs/fork.sock")
@@ -45,14 +47,3 @@ def sweep_sockets() -> None:
         name = _NAME.fullmatch(path.name)
         if name and not alive(int(name[1])):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def alive(process: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -10,7 +10,8 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from pip_flower.client.warm.frames import HungUpError, Raised, Request, receive_request, send_reply
-from pip_flower.client.warm.sockets import alive, socket_path, sweep_sockets
+from pip_flower.client.warm.sockets import socket_path, sweep_sockets
+from pip_flower.runtime.process import alive
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MEGABYTE = 1 << 20

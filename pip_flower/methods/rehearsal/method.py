@@ -33,13 +33,12 @@ class Material(NamedTuple):
         return self.new.joined(self.old) if len(self.old) else self.new
 
 
-class RehearsalMethod(NetworkMethod):
-    """Clients train on own samples and exemplars, which never leave them, and learn from the model of the
-    task before."""
+class TaughtMethod(NetworkMethod):
+    """Clients learn from the model of the task before, too."""
 
-    options: RehearsalOptions
+    options: NetworkOptions
 
-    def __init__(self, workspace: Workspace, options: RehearsalOptions) -> None:
+    def __init__(self, workspace: Workspace, options: NetworkOptions) -> None:
         super().__init__(workspace, options)
         self.teacher = Teacher(self.training)
 
@@ -50,6 +49,12 @@ class RehearsalMethod(NetworkMethod):
     def constant(self, task: int) -> tuple[str, ...]:
         """The teacher."""
         return self.teacher.names(task)
+
+
+class RehearsalMethod(TaughtMethod):
+    """Clients train on own samples and exemplars, which never leave them, beside the teacher."""
+
+    options: RehearsalOptions
 
     def keeps_memory(self) -> bool:
         """Ids of exemplars."""

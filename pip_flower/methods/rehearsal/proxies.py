@@ -6,6 +6,7 @@ all clients correspond. The server then takes the mean by samples of the class. 
 tune the new proxies and the scale on their memory, with the network fixed."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -108,9 +109,9 @@ class ProxyRehearsal(RehearsalMethod):
         old, new = self.class_counts(job.task)
         return loss + math.sqrt((old + new) / new) * self.kept(step, job)
 
+    @abstractmethod
     def kept(self, step: Step, job: ClientJob) -> Tensor:
         """How far the network has moved from its teacher."""
-        raise NotImplementedError
 
     def findings(
         self, job: ClientJob, arrays: Arrays, memory: Arrays, exemplars: ExemplarMemory
